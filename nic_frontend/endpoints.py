@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from nic_frontend import errors
@@ -47,6 +48,7 @@ class Endpoints:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._created = int(time.time())
+        self._root = root_of(service.options.model_dir)
         self._document = openapi.document(version())
         get = {
             "/health": self._health,
@@ -115,11 +117,12 @@ class Endpoints:
             "object": "model",
             "created": self._created,
             "owned_by": "blink",
+            "root": self._root,
             "max_model_len": self._service.limits.max_context,
         }
 
     def _check_model(self, name: object) -> None:
-        """A request without a model means the one that is served."""
+        """Raises ApiError 404 for another than the one that is served."""
         if isinstance(name, str) and name != self._service.model:
             raise ApiError(
                 404, f"the model '{name}' does not exist; this server has '{self._service.model}'",
@@ -135,7 +138,7 @@ class Endpoints:
                 scope, receive, held, options.max_body_bytes, options.body_timeout_s
             )
             body = parse_object(content)
-            self._check_model(body.get("model"))
+            self._check_model(body.get("model") or None)  # without a name it means the one that is served
             yield body
 
     def _asking(self, answer: Asked) -> Handler:
@@ -182,3 +185,13 @@ class Endpoints:
             )
 
         return [request(index) for index in range(len(job.prompts) * n)]
+
+
+def root_of(directory: Path) -> str:
+    """Where clients find the model's tokenizer: under the model's name on the hub, which the path of a
+    directory in the hub's cache has (models--OWNER--NAME/snapshots/REVISION), or else in the directory.
+    """
+    kind, *name = directory.parent.parent.name.split("--", 2)
+    if directory.parent.name == "snapshots" and kind == "models" and len(name) == 2:
+        return "/".join(name)
+    return str(directory.resolve())

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from nic_frontend.shares import Need
 
 RETRY_AFTER_S = 1
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 
 
 class ApiError(Exception):
@@ -34,6 +35,19 @@ class ApiError(Exception):
         }
 
 
+class PromptTooLong(ApiError):
+    """A prompt of `tokens`, of which at most `longest` leave room for an answer in a context of `context`."""
+
+    def __init__(self, tokens: int, longest: int, context: int, param: str) -> None:
+        message = (
+            f"this model's maximum context length is {context} tokens and '{param}' has {tokens}; "
+            f"at most {longest} leave room for an answer"
+        )
+        super().__init__(400, message, param=param, code=CONTEXT_LENGTH_EXCEEDED)
+        self.tokens = tokens
+        self.longest = longest
+
+
 ANTHROPIC_TYPES = {
     401: "authentication_error",
     404: "not_found_error",
@@ -46,8 +60,10 @@ ANTHROPIC_TYPES = {
 def anthropic_body(error: ApiError) -> dict[str, object]:
     """The error in Anthropic's form."""
     default = "invalid_request_error" if error.status < 500 else "api_error"
-    told = {"type": ANTHROPIC_TYPES.get(error.status, default), "message": str(error)}
-    return {"type": "error", "error": told}
+    kind, message = ANTHROPIC_TYPES.get(error.status, default), str(error)
+    if isinstance(error, PromptTooLong):  # its clients look for these words, and then shorten what they send
+        message = f"prompt is too long: {error.tokens} tokens > {error.longest} maximum: {message}"
+    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -55,7 +71,7 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def context_length_exceeded(message: str, param: str) -> ApiError:
-    return bad_request(message, param, "context_length_exceeded")
+    return bad_request(message, param, CONTEXT_LENGTH_EXCEEDED)
 
 
 def slots_full(wanted: int, total: int) -> ApiError:
@@ -74,6 +90,11 @@ def heaps_full(need: Need) -> ApiError:
         "retry shortly, or ask for fewer tokens"
     )
     return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
+
+
+def too_many_grammars(param: str) -> ApiError:
+    message = "too many grammars wait to be compiled; retry shortly"
+    return ApiError(429, message, param=param, kind="rate_limit_error", code="rate_limit_exceeded")
 
 
 def too_large(need: Need, total: Need) -> ApiError:

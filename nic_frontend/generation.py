@@ -36,6 +36,11 @@ class Generation:
         self._include_stop = include_stop
         self._min_tokens = min_tokens
 
+    @property
+    def held(self) -> str:
+        """Text that is not shown yet because a stop string may begin with it."""
+        return self._stops.held if self._stops is not None else ""
+
     def feed(self, token: int) -> str:
         """The text to show now. Sets `ending` when the token completed a stop string."""
         self.n_tokens += 1

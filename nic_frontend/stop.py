@@ -97,7 +97,12 @@ class StopStrings:
             n_shown -= 0 if self._include else len(matched)
         return automaton.beginning(before, min(n_held, n_shown)) + text[: max(n_shown - n_held, 0)], matched
 
+    @property
+    def held(self) -> str:
+        """What is held back."""
+        return self._automaton.beginning(self._state, self._automaton.lengths[self._state])
+
     def flush(self) -> str:
         """What was held back, when the answer ended for another reason."""
-        state, self._state = self._state, ROOT
-        return self._automaton.beginning(state, self._automaton.lengths[state])
+        held, self._state = self.held, ROOT
+        return held

@@ -40,7 +40,7 @@ class Call:
                 yield self._chunk(arrival)
 
     def _chunk(self, arrival: Arrival) -> dict[str, Any]:
-        request, texts = arrival.request, self._service.served.texts
+        request, texts = arrival.request, self._service.served.texts()
         chunk: dict[str, Any] = {"token_ids": arrival.tokens, "index": request.index}
         if arrival.logprobs is not None and arrival.tokens:
             chunk |= of_answer(texts, arrival.tokens, arrival.logprobs)

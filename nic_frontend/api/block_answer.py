@@ -57,7 +57,7 @@ class BlockAnswer:
     def finish_reason(self) -> str:
         """As OpenAI names it in chats."""
         assert self.ending is not None
-        calls = self.splitter.n_calls > 0 and self.ending.finish_reason == "stop"
+        calls = self.splitter.called and self.ending.finish_reason == "stop"
         return "tool_calls" if calls else self.ending.finish_reason
 
     def events(self, shown: Shown) -> str:

@@ -54,6 +54,7 @@ class Call:
         self._generations = [self._generation(request.prompt) for request in requests]
         self._first_requests = list(requests)  # before any was made to conclude
         self._tokens: list[list[int]] = [[] for _ in requests]  # of each, where one may have to conclude
+        self._held: dict[tuple[int, int], str] = {}  # text that each then held back, behind its tokens
         self._thought: dict[int, int] = {}  # choices that have thought enough after so many tokens
 
     def _generation(self, prompt: NDArray[np.uint32]) -> Generation:
@@ -117,6 +118,7 @@ class Call:
             results.append(show(shown))
         while self._thought:
             results.append(show(await self._concluded(*self._thought.popitem())))
+        self._held.clear()
         return results
 
     async def _concluded(self, index: int, n_tokens: int) -> Shown:
@@ -130,6 +132,7 @@ class Call:
         generation = self._generations[index] = self._generation(prompt)
         generation.n_tokens = n_tokens
         pieces = [generation.feed(token) for token in conclusion]
+        pieces[0] = self._held.get((index, n_tokens), "") + pieces[0]
         asked = thinking.sampling
         if (left := asked.max_tokens - len(tokens)) < 1:
             generation.ending = Ending("length")
@@ -207,6 +210,8 @@ class Call:
             if generation.ending is not None:
                 self._tracker.cancel(arrival.request)
                 break
+            if self._job.conclusion and generation.held:
+                self._held[index, generation.n_tokens] = generation.held
         if arrival.reason is not None and generation.ending is None:
             pieces.append(generation.finish(tokens[-1:], arrival.reason))
         told = None if arrival.logprobs is None else arrival.logprobs[: len(pieces)]

@@ -55,20 +55,21 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         calls=bool(constraint.tools),
         one_call=not constraint.many,
         effort=request.reasoning_effort,
-        budget=request.thinking_token_budget,
+        budget=None if request.thinking_token_budget == -1 else request.thinking_token_budget,
         options=options_of(request.chat_template_kwargs),
         generate=request.add_generation_prompt is not False,
         special=bool(request.add_special_tokens),
     )
     prompt = await prompt_of(talk, served)
     warnings = [*on_fields(body, ChatRequest), *prompt.warnings]
+    texts = served.texts(by_id=request.return_tokens_as_token_ids)
     answer: Answer
     if prompt.splitter is None:
-        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n, served.texts)
+        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n, texts)
     else:
         splitters = [prompt.splitter() for _ in range(parameters.n)]
         hides = request.include_reasoning is False
-        answer = SplitAnswer(served.name, parameters, splitters, served.texts, hides_reasoning=hides)
+        answer = SplitAnswer(served.name, parameters, splitters, texts, hides_reasoning=hides)
     tokens = parameters.truncated(prompt.tokens, served.limits)
     grammars = prompt.grammars
     return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, grammars, warnings)

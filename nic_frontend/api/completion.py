@@ -62,7 +62,8 @@ async def parse_completion(body: dict[str, Any], served: Served) -> Job:
     echoes = [echo for echo in echoes for _ in range(parameters.n)]
     constraint = Constraint(content_of(request))
     grammars = await blocks_of(constraint, None, None, served, concludes=False)
-    answer = TextAnswer(False, served.name, parameters, echoes, served.texts)
+    names = served.texts(by_id=request.return_tokens_as_token_ids)
+    answer = TextAnswer(False, served.name, parameters, echoes, names)
     warnings = on_fields(body, CompletionRequest)
     return Job(parameters, prompts, "prompt", answer, grammars=grammars, warnings=warnings)
 

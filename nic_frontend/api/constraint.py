@@ -154,13 +154,17 @@ def chosen(
         return Constraint(content, tools, many=not one_call)
     if not tools:
         raise bad_request(
-            "'tool_choice' asks for a call, and there are no 'tools'", "tool_choice", "invalid_value"
+            "'tool_choice' asks for a call, and 'tools' has none that the model can be shown",
+            "tool_choice",
+            "invalid_value",
         )
     if kind == "required":
         return Constraint(content, tools, must=True, many=not one_call)
     named = [tool for tool in tools if tool.name == name]
     if not named:
         raise bad_request(
-            f"'tool_choice' names {name!r}, which is none of the 'tools'", "tool_choice", "invalid_value"
+            f"'tool_choice' names {name!r}, which is none of the 'tools' that the model can be shown",
+            "tool_choice",
+            "invalid_value",
         )
     return Constraint(content, named[:1], must=True, many=False)

@@ -14,6 +14,7 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.parameters import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
+from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 from nic_frontend.template_renderer import Renderer
@@ -63,6 +64,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     options, warnings = thinking(talk, template)
     tools = talk.tools if talk.tools and talk.calls else None
     text = await template.render(talk.messages, talk.generate, options, tools)
+    text += _no_thoughts(talk, text, served.parsers)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
     marks = served.parsers.marks
     if talk.budget is not None and marks is None:
@@ -91,10 +93,16 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
 
     conclusion: list[int] = []
     if talk.budget is not None and marks is not None:
-        (ids,) = await served.tokenizer.encode([f"\n{marks.closing}\n\n"], special=False, param=talk.param)
+        (ids,) = await served.tokenizer.encode([marks.conclusion], special=False, param=talk.param)
         conclusion = ids.tolist()
     seen = (parser.special_tokens if parser else ()) + ((marks.opening, marks.closing) if marks else ())
     return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, grammars, warnings)
+
+
+def _no_thoughts(talk: Conversation, text: str, parsers: Parsers) -> str:
+    """What ends the thoughts that a prompt has begun, where there may be none."""
+    reasoning = parsers.reasoning(text) if talk.budget == 0 else None
+    return parsers.marks.conclusion if parsers.marks and reasoning and reasoning.inside else ""
 
 
 def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, available: bool) -> list[str]:
@@ -107,20 +115,24 @@ def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, a
 
 def thinking(talk: Conversation, template: Renderer) -> tuple[dict[str, Any], list[str]]:
     """The template's options with what was asked about thinking, and a warning if that means little to it."""
-    effort = talk.effort
-    if talk.thinks is not None and template.knows("enable_thinking"):
-        return {"enable_thinking": talk.thinks, **talk.options}, []
-    if talk.thinks is not None and talk.budget is None:
-        return talk.options, ["'thinking' means nothing to this model"]
-    if effort is None:
-        return talk.options, []
-    if template.knows("reasoning_effort"):
-        return {"reasoning_effort": effort, **talk.options}, []
-    if template.knows("enable_thinking"):
-        thinks = effort != "none"
-        degrees = [f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"]
-        return {"enable_thinking": thinks, **talk.options}, degrees if thinks else []
-    return talk.options, [f"'{talk.effort_param}' means nothing to this model"]
+    thinks, effort = talk.thinks, talk.effort
+    degrees, switches = template.knows("reasoning_effort"), template.knows("enable_thinking")
+    options: dict[str, Any] = {}
+    warnings = []
+    if effort is not None and degrees:
+        options["reasoning_effort"] = effort
+    elif effort is not None and switches:
+        thinks = effort != "none" if thinks is None else thinks
+        if effort != "none":
+            told = f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"
+            warnings.append(told)
+    elif effort is not None:
+        warnings.append(f"'{talk.effort_param}' means nothing to this model")
+    if thinks is not None and switches:
+        options["enable_thinking"] = thinks
+    elif thinks is not None and talk.budget is None:
+        warnings.append("'thinking' means nothing to this model")
+    return {**options, **talk.options}, warnings
 
 
 def options_of(given: dict[str, Any] | None) -> dict[str, Any]:
@@ -149,6 +161,7 @@ def for_template(messages: list[Message], param: str) -> list[Message]:
 
 def _message(message: Message, where: str, names: dict[str, str]) -> Message:
     """`names` are those of the functions that were called so far, by the calls' ids."""
+    message = _of_tools(message, where, names)
     content = message.get("content")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
     if message["role"] == "tool" and "name" not in message:
@@ -162,6 +175,21 @@ def _message(message: Message, where: str, names: dict[str, str]) -> Message:
         if reasoning := message.get("reasoning_content") or message.get("reasoning"):
             shown["reasoning_content"] = reasoning
     return shown
+
+
+def _of_tools(message: Message, where: str, names: dict[str, str]) -> Message:
+    """A call or a result as OpenAI had them before there were tools, in the form of today."""
+    if message["role"] == "function":
+        ids = [call_id for call_id, name in names.items() if name == message["name"]]
+        return {**message, "role": "tool", "tool_call_id": ids[-1] if ids else ""}
+    kept = {name: value for name, value in message.items() if name != "function_call"}
+    called = message.get("function_call") if message["role"] == "assistant" else None
+    if called is None:
+        return kept
+    arguments = read_arguments(called["arguments"], f"{where}.function_call.arguments")
+    function = {"name": called["name"], "arguments": arguments}
+    call = {"id": f"call_{len(names)}", "type": "function", "function": function}
+    return {**kept, "tool_calls": [*(message.get("tool_calls") or ()), call]}
 
 
 def _joined(parts: list[Message] | None) -> str:

@@ -19,17 +19,22 @@ UNSUPPORTED: Neutral = {
     "documents": (None, []),
     "function_call": (None, "none"),
     "functions": (None, []),
+    "guided_whitespace_pattern": (None,),
     "length_penalty": (None, 1.0),
+    "logits_processors": (None, []),
+    "logprob_token_ids": (None, []),
     "modalities": (None, ["text"]),
     "priority": (None, 0),
     "prompt_embeds": (None,),
+    "repetition_detection": (None,),
+    "structural_tag": (None,),
     "suffix": (None, ""),
     "use_beam_search": (None, False),
     "web_search_options": (None,),
 }
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
 UNSUPPORTED_IN_COMPLETIONS: Neutral = {
-    "thinking_token_budget": (None,),
+    "thinking_token_budget": (None, -1),
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
     "top_logprobs": (None, 0),
@@ -61,11 +66,13 @@ UNSUPPORTED_IN_BLOCKS: Neutral = {
     "reasoning_effort": (None,),
     "response_format": (None, {"type": "text"}),
     "return_token_ids": (None, False),
+    "return_tokens_as_token_ids": (None, False),
     "skip_special_tokens": (None, True),
     "stop_token_ids": (None, []),
     "structured_outputs": (None,),
-    "thinking_token_budget": (None,),
+    "thinking_token_budget": (None, -1),
     "truncate_prompt_tokens": (None,),
+    "truncation_side": (None, "left", "right"),
 }
 UNSUPPORTED_IN_RESPONSES: Neutral = {
     "background": (None, False),

@@ -31,11 +31,16 @@ def numbers(words: Words) -> Iterator[tuple[int, float, list[tuple[int, float]]]
 
 
 class TokenTexts:
-    """What stands for a token: its text, or its bytes where these are no text (as in OpenAI's)."""
+    """What stands for a token: its text, or its bytes where these are no text (as in OpenAI's). `by_id`: told
+    of an answer's tokens are their ids.
+    """
 
-    def __init__(self, bytes_of: Callable[[int], bytes], special: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, bytes_of: Callable[[int], bytes], special: frozenset[int] = frozenset(), by_id: bool = False
+    ) -> None:
         self.bytes_of = bytes_of
         self.special = special
+        self._by_id = by_id
 
     def __call__(self, token: int) -> str:
         raw = self.bytes_of(token)
@@ -44,8 +49,11 @@ class TokenTexts:
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
+    def name(self, token: int) -> str:
+        return f"token_id:{token}" if self._by_id else self(token)
+
     def entry(self, token: int, logprob: float) -> Entry:
-        return {"token": self(token), "logprob": logprob, "bytes": list(self.bytes_of(token))}
+        return {"token": self.name(token), "logprob": logprob, "bytes": list(self.bytes_of(token))}
 
 
 def chat_entries(texts: TokenTexts, tokens: Sequence[int], words: Words) -> list[Entry]:
@@ -85,11 +93,11 @@ class CompletionLogprobs:
         }
         for token, (_, own, likeliest) in zip(tokens, numbers(words), strict=False):
             first = echo is not None and not told["tokens"]
-            text = self._texts(token)
-            top = {text: own} | {self._texts(other): likely for other, likely in reversed(likeliest)}
+            text, name = self._texts(token), self._texts.name(token)
+            top = {name: own} | {self._texts.name(other): likely for other, likely in reversed(likeliest)}
             told["text_offset"].append(self._offset)
             told["token_logprobs"].append(None if first else own)
-            told["tokens"].append(text)
+            told["tokens"].append(name)
             told["top_logprobs"].append(None if first else top)
             if token not in self._texts.special:
                 self._offset += len(self._decode(self._texts.bytes_of(token)))

@@ -42,6 +42,7 @@ async def parse_messages(body: dict[str, Any], served: Served) -> Job:
         served.limits,
         max_tokens=min(request.max_tokens, room),  # clients have to ask for some, and do not know the context
         max_tokens_field="max_tokens",
+        stop_field="stop_sequences",
     )
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
     warnings = [*on_fields(body, MessagesRequest), *prompt.warnings]
@@ -73,6 +74,8 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         constraint=constraint,
         calls=bool(constraint.tools),
         one_call=not constraint.many,
+        effort=request.output_config.effort if request.output_config else None,
+        effort_param="output_config.effort",
         thinks=request.thinking.type != "disabled" if request.thinking else None,
         options=options_of(request.chat_template_kwargs),
     )

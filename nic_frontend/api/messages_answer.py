@@ -53,7 +53,11 @@ class MessagesAnswer(BlockAnswer):
         return self._block(part, "content_block_delta", delta=delta)
 
     def closed(self, part: Part) -> str:
-        return self._block(part, "content_block_stop")
+        text = self._block(part, "content_block_stop")
+        if part.kind is not Reasoning:
+            return text
+        delta = {"type": "signature_delta", "signature": new_signature()}
+        return self._block(part, "content_block_delta", delta=delta) + text
 
     def _block(self, part: Part, kind: str, **fields: Any) -> str:
         return event(kind, index=part.index, **fields)
@@ -92,12 +96,17 @@ def event(kind: str, **fields: Any) -> str:
     return f"event: {kind}\ndata: {compact({'type': kind, **fields})}\n\n"
 
 
+def new_signature() -> str:
+    """Of thoughts, which in Anthropic's API have one. It says nothing, and is not read when it comes back."""
+    return secrets.token_hex(32)
+
+
 def block_of(part: Part, *, empty: bool = False) -> dict[str, Any]:
     text = "" if empty else part.text
     if part.kind is CallStart:
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": read_input(text)}
     if part.kind is Reasoning:
-        return {"type": "thinking", "thinking": text, "signature": ""}
+        return {"type": "thinking", "thinking": text, "signature": "" if empty else new_signature()}
     return {"type": "text", "text": text}
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nic_frontend.api.fields import check_tokens
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.generation import Generation
-from nic_frontend.errors import bad_request, context_length_exceeded
+from nic_frontend.errors import PromptTooLong, bad_request, context_length_exceeded
 from nic_frontend.request import Sampling, words_of
 from ringbuffer import abi
 from ringbuffer.extents import NO_CONTROLS, Controls
@@ -48,11 +48,7 @@ class Limits:
             raise bad_request(f"'{param}' has no tokens; at least one is needed", param, "invalid_value")
         longest = min(self.max_context - 1, self.prompt_heap)
         if prompt_tokens > longest:
-            raise context_length_exceeded(
-                f"this model's maximum context length is {self.max_context} tokens and '{param}' has "
-                f"{prompt_tokens}; at most {longest} leave room for an answer",
-                param,
-            )
+            raise PromptTooLong(prompt_tokens, longest, self.max_context, param)
         return min(self.max_context - prompt_tokens, self.output_heap)
 
     def max_open_answer(self, room: int, choices: int) -> int:
@@ -110,20 +106,21 @@ class Parameters:
     prompt_logprobs: int | None  # likewise of the prompt's tokens
     controls: Controls
     shows_prompt_logprobs: bool  # else they are for an echo
-    longest_prompt: int | None  # tokens; more are cut off its beginning. -1: as many as leave room
+    longest_prompt: int | None  # tokens; more are cut off. -1: as many as leave room
+    keeps_beginning: bool  # of a prompt that is cut, instead of its end
 
     @property
     def cuts(self) -> bool:
         return self.longest_prompt is not None
 
     def truncated(self, prompt: NDArray[np.uint32], limits: Limits) -> NDArray[np.uint32]:
-        """The end of a prompt, as far as `truncate_prompt_tokens` wants it."""
+        """The end of a prompt, or its beginning, as far as `truncate_prompt_tokens` wants it."""
         if self.longest_prompt is None:
             return prompt
         longest = self.longest_prompt
         if longest < 0:
             longest = max(min(limits.max_context - (self.max_tokens or 1), limits.prompt_heap), 1)
-        return prompt[-longest:]
+        return prompt[:longest] if self.keeps_beginning else prompt[-longest:]
 
     def answer_tokens(self, prompt_tokens: int, limits: Limits, param: str) -> int:
         """The most that an answer to a prompt of this length may have.
@@ -196,6 +193,7 @@ def parse(
     *,
     max_tokens: int | None,
     max_tokens_field: str,
+    stop_field: str = "stop",
     logprobs: int | None = None,
     prompt_logprobs: int | None = None,
     controls: Controls = NO_CONTROLS,
@@ -231,7 +229,7 @@ def parse(
         include_usage=include_usage,
         continuous_usage=continuous_usage,
         return_token_ids=bool(request.return_token_ids),
-        stops=_stops(request.stop),
+        stops=_stops(request.stop, stop_field),
         include_stop=bool(request.include_stop_str_in_output),
         skip_special_tokens=_or(request.skip_special_tokens, True),
         model_sampling=ModelSampling.of(request),
@@ -245,6 +243,7 @@ def parse(
         shows_prompt_logprobs=request.prompt_logprobs is not None,
         controls=controls,
         longest_prompt=request.truncate_prompt_tokens,
+        keeps_beginning=request.truncation_side == "right",
     )
 
 
@@ -262,12 +261,12 @@ def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+def _stops(stop: str | list[str] | None, field: str) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if (characters := sum(map(len, stops))) > MAX_STOP_CHARACTERS:
         raise bad_request(
-            f"'stop' takes up to {MAX_STOP_CHARACTERS} characters in all, it has {characters}",
-            "stop",
+            f"'{field}' takes up to {MAX_STOP_CHARACTERS} characters in all, it has {characters}",
+            field,
             "invalid_value",
         )
     return stops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from nic_frontend.api.constraint import chosen
@@ -56,13 +57,13 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_output_tokens",
         logprobs=_told(request),
     )
-    tools = [{"type": "function", "function": function_of(tool)} for tool in body.get("tools") or ()]
-    functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in request.tools or ()]
+    tools = functions_of(request)
+    functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
     one_call = request.parallel_tool_calls is False
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
     talk = Conversation(
         messages=for_template(messages_of(request), "input"),
-        tools=tools_for_template(tools) or None,
+        tools=tools_for_template([_shown(tool) for tool in tools]) or None,
         constraint=constraint,
         calls=bool(constraint.tools),
         one_call=not constraint.many,
@@ -73,7 +74,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     )
     prompt = await prompt_of(talk, served)
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
-    answer = ResponsesAnswer(served.name, request, body, parameters, splitter, served.texts)
+    answer = ResponsesAnswer(served.name, request, body, tools, parameters, splitter, served.texts())
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
     shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
     return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
@@ -116,12 +117,33 @@ def _check_items(items: Any, served: Served) -> None:
             )
 
 
-def function_of(tool: Message) -> Message:
-    return {name: tool[name] for name in ("name", "description", "parameters") if name in tool}
+def functions_of(request: ResponsesRequest) -> list[schema.FunctionTool]:
+    """The tools that the model can be shown: agents send others beside them, such as a search of the web.
+
+    Raises ApiError 400 for functions that are none.
+    """
+    return [
+        checked(tool, schema.FunctionTool, "tools", i)
+        for i, tool in enumerate(request.tools or ())
+        if not _is_other(tool)
+    ]
+
+
+def _is_other(tool: Message) -> bool:
+    kind = tool.get("type")
+    return isinstance(kind, str) and kind != "function"
+
+
+def _shown(tool: schema.FunctionTool) -> Message:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
 
 
 def _unmet(request: ResponsesRequest) -> list[str]:
     warnings = []
+    if others := [tool for tool in request.tools or () if _is_other(tool)]:
+        names = ", ".join(f"{tool['type']} {tool.get('name', '')}".strip() for tool in others)
+        warnings.append(f"tools that are no functions were left out: {names}")
     if request.top_logprobs and _told(request) is None:
         warnings.append(f"'top_logprobs' was ignored: it needs '{LOGPROBS}' in 'include'")
     if request.store:
@@ -133,26 +155,34 @@ def _unmet(request: ResponsesRequest) -> list[str]:
 
 def messages_of(request: ResponsesRequest) -> list[Message]:
     """In the form of chats. What an assistant thought, said and called in a row is one message."""
-    messages: list[Message] = []
-    if request.instructions:
-        messages.append({"role": "system", "content": request.instructions})
-    items = request.input
-    if isinstance(items, str):
-        return [*messages, {"role": "user", "content": items}]
+    items = (
+        [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+    )
     for i, item in enumerate(items):
         _check(item, f"input[{i}]")
+    leading = list(takewhile(_instructs, items))
+    messages = _instructions(request.instructions, leading)
+    for item in items[len(leading) :]:
         if item.type == "function_call_output":
             content = text_of(item.output)
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
         elif item.type == "message" and item.role != "assistant":
-            message = {"role": item.role, "content": text_of(item.content)}
-            if i == 0 and request.instructions and item.role != "user":  # templates want one such message
-                message["content"] = f"{request.instructions}\n\n{message['content']}"
-                messages.clear()
-            messages.append(message)
+            messages.append({"role": item.role, "content": text_of(item.content)})
         else:
             _add_to_assistant(messages, item)
     return messages
+
+
+def _instructs(item: InputItem) -> bool:
+    return item.type == "message" and item.role in ("system", "developer")
+
+
+def _instructions(instructions: str | None, leading: list[InputItem]) -> list[Message]:
+    """As one message: many templates take no second one."""
+    told = [instructions, *(text_of(item.content) for item in leading)]
+    content = "\n\n".join(text for text in told if text)
+    role = leading[0].role if leading else "system"
+    return [{"role": role, "content": content}] if content else []
 
 
 def _check(item: InputItem, where: str) -> None:

@@ -12,7 +12,7 @@ from nic_frontend.api.block_answer import BlockAnswer
 from nic_frontend.api.logprobs import Entry, TokenTexts, Words, chat_entries
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Part
-from nic_frontend.api.schema.responses import ResponsesRequest
+from nic_frontend.api.schema.responses import FunctionTool, ResponsesRequest
 from nic_frontend.errors import ApiError
 from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.splitter import Splitter
@@ -32,6 +32,7 @@ class ResponsesAnswer(BlockAnswer):
         model: str,
         request: ResponsesRequest,
         body: dict[str, Any],
+        tools: list[FunctionTool],
         parameters: Parameters,
         splitter: Splitter,
         texts: TokenTexts,
@@ -65,10 +66,7 @@ class ResponsesAnswer(BlockAnswer):
             "text": {"format": {"type": "text"}} | (body.get("text") or {}),
             "tool_choice": body.get("tool_choice") or "auto",
             "top_logprobs": request.top_logprobs or 0,
-            "tools": [
-                {"type": "function", "description": None, "parameters": {}, "strict": False, **tool}
-                for tool in body.get("tools") or ()
-            ],
+            "tools": [_told_tool(tool) for tool in tools],
             "top_p": sampling.top_p,
             "truncation": "disabled",
             "usage": None,
@@ -153,8 +151,12 @@ class ResponsesAnswer(BlockAnswer):
 
     def _status(self, part: Part) -> str:
         """Of a part: only the last one may have been cut off."""
-        cut = self.ending is not None and self.ending.finish_reason == "length"
-        return "incomplete" if cut and part is self.parts.listed[-1] else "completed"
+        if self.ending is None or part is not self.parts.listed[-1]:
+            return "completed"
+        cut = self.ending.finish_reason == "length"
+        if part.kind is CallStart:  # a stop string cuts arguments, too; behind them, nothing is missing
+            cut = not self.splitter.called
+        return "incomplete" if cut else "completed"
 
     def whole(self, usage: Usage) -> dict[str, Any]:
         cut = self.finish_reason == "length"
@@ -169,7 +171,7 @@ class ResponsesAnswer(BlockAnswer):
     def _usage(self, usage: Usage) -> dict[str, Any]:
         return {
             "input_tokens": usage.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": usage.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": self.splitter.reasoning_tokens},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
@@ -184,3 +186,13 @@ class ResponsesAnswer(BlockAnswer):
         failure = {"code": told["code"] or "server_error", "message": told["message"]}
         response = {**self._response, "status": "failed", "error": failure}
         return self._event("response.failed", response=response)
+
+
+def _told_tool(tool: FunctionTool) -> Item:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters or {},
+        "strict": bool(tool.strict),
+    }

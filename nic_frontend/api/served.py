@@ -21,7 +21,6 @@ class Served:
     template: Renderer | None  # of chats
     grammars: Grammars
 
-    @property
-    def texts(self) -> TokenTexts:
+    def texts(self, *, by_id: bool | None = False) -> TokenTexts:
         """Of the model's tokens."""
-        return TokenTexts(self.tokenizer.bytes_of, self.tokenizer.special)
+        return TokenTexts(self.tokenizer.bytes_of, self.tokenizer.special, bool(by_id))

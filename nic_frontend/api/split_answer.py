@@ -82,9 +82,12 @@ class SplitAnswer:
                 self._control.conclude(index, n)
                 return "".join(parts)
         if ending is not None:
-            self._endings[index] = ending
-            splitter = self._splitters[index]
-            deltas = [*splitter.feed(last), *splitter.finish()]
+            deltas = self._split(index, last)
+            if self._endings[index] is not None:
+                self._control.end(index, n_tokens)
+            else:
+                self._endings[index] = ending
+                deltas = [*deltas, *self._splitters[index].finish()]
             rest = tokens[len(pieces) :]
             told = NOTHING if words is None or not rest else self._tell(rest, words[len(pieces) :])
             parts.append(self._end(index, deltas, n_tokens, rest, told))
@@ -120,7 +123,7 @@ class SplitAnswer:
     def _finish_reason(self, index: int) -> str:
         ending = self._endings[index]
         assert ending is not None
-        calls = self._splitters[index].n_calls > 0 and ending.finish_reason == "stop"
+        calls = self._splitters[index].called and ending.finish_reason == "stop"
         return "tool_calls" if calls else ending.finish_reason
 
     def _delta(self, deltas: list[Delta]) -> str:
@@ -170,7 +173,7 @@ class SplitAnswer:
             if ended or (self._splitters[index].exhausted and n < n_tokens + (ending is None)):
                 self._tokens[index] += tokens[: n - first + 1]
                 self._told[index] += entries[: n - first + 1]
-                (self._control.end if ended else self._control.conclude)(index, n)
+                (self._control.end if ended else self._control.conclude)(index, min(n, n_tokens))
                 return
         self._tokens[index] += tokens
         self._told[index] += entries

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from nic_frontend.api.fields import Neutral
 from nic_frontend.api.schema.generation import Structured
 from nic_frontend.api.schema.structure import ResponseFormat, StructuredOutputs
 from nic_frontend.errors import bad_request
@@ -20,6 +21,11 @@ GUIDED = {
 # What may be given as a text of JSON, and what that has to be.
 IN_JSON = {"json": dict | bool, "structural_tag": dict}
 NAMES = {"json": "a schema", "structural_tag": "an object"}
+UNSUPPORTED: Neutral = {
+    "disable_additional_properties": (None, False),
+    "disable_any_whitespace": (None, False),
+    "whitespace_pattern": (None,),
+}
 
 
 def content_of(request: Structured) -> Content | None:
@@ -56,6 +62,13 @@ def _formatted(wanted: ResponseFormat | None) -> Content | None:
 
 
 def _structured(wanted: StructuredOutputs) -> list[Content]:
+    for name, neutral in UNSUPPORTED.items():
+        if getattr(wanted, name) not in neutral:
+            raise bad_request(
+                f"'structured_outputs.{name}' is not supported by this server; leave it out",
+                f"structured_outputs.{name}",
+                "unsupported_parameter",
+            )
     found = [
         _content(kind, source, f"structured_outputs.{kind}")
         for kind in (*GUIDED.values(), "structural_tag")

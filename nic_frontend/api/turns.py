@@ -20,6 +20,7 @@ ALLOWED: dict[str, tuple[type[Block], ...]] = {
         schema.ToolUseBlock,
     ),
 }
+BILLING = "x-anthropic-billing-header"  # with which a block of the system begins
 
 
 def messages_of(request: CountRequest) -> list[Message]:
@@ -37,7 +38,7 @@ def messages_of(request: CountRequest) -> list[Message]:
             "unsupported_parameter",
         )
     leading = list(takewhile(lambda turn: turn.role == "system", request.messages))
-    told = [text_of(request.system), *(text_of(turn.content) for turn in leading)]  # type: ignore[arg-type]
+    told = [_system(request.system), *(text_of(turn.content) for turn in leading)]  # type: ignore[arg-type]
     system = "\n\n".join(text for text in told if text)
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     later = request.messages[len(leading) :]
@@ -57,6 +58,15 @@ def _check(turn: Turn, where: str) -> None:
         )
 
 
+def _system(content: str | list[schema.TextBlock] | None) -> str:
+    """Without what Claude Code tells Anthropic's billing: it differs from request to request, so no prompt
+    would begin as a cached one does.
+    """
+    if isinstance(content, list):
+        content = [block for block in content if not block.text.startswith(BILLING)]
+    return text_of(content)
+
+
 def text_of(content: str | list[schema.TextBlock] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
@@ -73,13 +83,20 @@ def _user(turns: Iterator[Turn]) -> list[Message]:
     said = []
     for block in (block for turn in turns for block in _blocks(turn)):
         if isinstance(block, schema.ToolResultBlock):
-            content = text_of(block.content)
-            results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
+            results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)})
         elif isinstance(block, schema.TextBlock):
             said.append(block.text)
     if said or not results:
         results.append({"role": "user", "content": "\n".join(said)})
     return results
+
+
+def _result(block: schema.ToolResultBlock) -> str:
+    """Templates know of no failures of tools, so the text says so."""
+    text = text_of(block.content)
+    if not block.is_error:
+        return text
+    return f"Error: {text}" if text else "Error"
 
 
 def _assistant(turns: Iterator[Turn]) -> list[Message]:

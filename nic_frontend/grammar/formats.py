@@ -36,14 +36,16 @@ LABEL = r"[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,14}"
 HOSTNAME = rf"{LABEL}(?:\.{LABEL}){{0,6}}"  # of up to 253 characters
 HOST = rf"{LABEL}(?:\.{LABEL})*"
 ATOM = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]+"
-EMAIL = rf"{ATOM}(?:\.{ATOM})*@{HOST}"
+LOCAL = rf"{ATOM}(?:\.{ATOM})*"
+EMAIL = rf"{LOCAL}@{HOST}"
 PCHAR = r"(?:[a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})"
 PATH = rf"(?:/{PCHAR}*)*"
 TAIL = rf"(?:\?(?:{PCHAR}|[/?])*)?(?:#(?:{PCHAR}|[/?])*)?"
 SCHEME = r"[a-zA-Z][a-zA-Z0-9+.-]*"
 AUTHORITY = rf"(?:(?:[a-zA-Z0-9._~-]+@)?{HOST}(?::\d{{1,4}})?)"
 URI = rf"{SCHEME}:(?://{AUTHORITY}{PATH}|{PCHAR}+{PATH}){TAIL}"
-REFERENCE = rf"(?:{URI}|/?(?:[a-zA-Z0-9._~-]+{PATH})?{TAIL})"
+RELATIVE_PATH = rf"/?(?:[a-zA-Z0-9._~-]+{PATH})?"
+REFERENCE = rf"(?:{URI}|{RELATIVE_PATH}{TAIL})"
 POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 
 UNENFORCED = ("regex", "uri-template")  # that no finite automaton knows, or nobody asks for

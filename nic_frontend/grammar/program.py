@@ -89,7 +89,7 @@ def _called_rules(root: Expression) -> list[Rule]:
     while waiting:
         owner, body = waiting.pop()
         called = bodies.setdefault(owner, []) if owner is not None else []
-        for rule, times in _calls(body):
+        for rule, times in calls_of(body):
             called.append(rule)
             uses[rule] += times
             if rule not in bodies:
@@ -107,7 +107,7 @@ def _called_rules(root: Expression) -> list[Rule]:
     ]
 
 
-def _calls(root: Expression) -> Iterator[tuple[Rule, int]]:
+def calls_of(root: Expression) -> Iterator[tuple[Rule, int]]:
     """The rules that an expression calls by itself, and how often its graph would have each."""
     seen: set[tuple[Expression, bool]] = set()
     waiting = [(root, False)]

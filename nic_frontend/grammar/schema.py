@@ -52,6 +52,7 @@ class Translation:
         self._checker = Checker(references)
         self._choices = Choices(references, self._checker)
         self._rules: dict[tuple[int, ...], Rule] = {}
+        self._strings: dict[str, Rule] = {}
         self._kept: list[Place] = []  # whose values' ids are in use
         self._depth = 0
 
@@ -114,7 +115,7 @@ class Translation:
         if types & {"integer", "fraction"}:
             found.append(numbers(places, integral="fraction" not in types))
         if "string" in types:
-            found.append(strings(places))
+            found.append(strings(places, self._strings))
         if "array" in types:
             found.append(arrays(places, self.value, self.constants))
         if "object" in types:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from nic_frontend.errors import ApiError, bad_request
+from nic_frontend.errors import bad_request, too_many_grammars
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.expression import Expression
 from nic_frontend.grammar.refusal import GrammarRefused
@@ -67,7 +67,7 @@ class Grammars:
             raise bad_request(why, param, "invalid_value")
         if key not in self._compiling:
             if len(self._compiling) >= MAX_WAITING:
-                raise ApiError(429, "too many grammars wait to be compiled; retry shortly", param=param)
+                raise too_many_grammars(param)
             self._compiling[key] = asyncio.ensure_future(self._compile(key, make, param))
         return await asyncio.shield(self._compiling[key])  # others may wait for it when this client leaves
 

@@ -97,7 +97,9 @@ class CallObject:
         else:
             self.bad = scanner.bad
         if scanner.done:
-            if not self._shows and not self.started:
+            if self._shows:
+                self._calls.end()
+            elif not self.started:
                 self._learn(scanner.text)
             self._shows = False
             self._state = self._behind
@@ -114,6 +116,7 @@ class CallObject:
         if self._name is not None and self._arguments is not None and not self.bad:
             self._start(self._name)
             self._calls.arguments(self._arguments)
+            self._calls.end()
 
     def _start(self, name: str) -> None:
         self.started = True
@@ -134,6 +137,7 @@ class CallObject:
         if not self.started:
             self._start(self._name)
             self._calls.arguments("{}")
+            self._calls.end()
         self.done = True
         return at + 1
 

@@ -49,22 +49,30 @@ def short_id() -> str:
 @dataclass
 class Calls:
     """Where readers of calls write what they found. A call begins once its name is known and is a call for
-    sure; `n` counts those.
+    sure. `complete` has an entry for each: whether its arguments are there up to their end.
     """
 
     short_ids: bool = False
-    n: int = 0
+    complete: list[bool] = field(default_factory=list)
     deltas: list[Delta] = field(default_factory=list)
+
+    @property
+    def n(self) -> int:
+        return len(self.complete)
 
     def start(self, name: str) -> None:
         call_id = short_id() if self.short_ids else long_id()
         self.deltas.append(CallStart(self.n, call_id, name))
-        self.n += 1
+        self.complete.append(False)
 
     def arguments(self, text: str) -> None:
         """Of the call that was started last."""
         if text:
             self.deltas.append(CallArguments(self.n - 1, text))
+
+    def end(self) -> None:
+        """The arguments of the call that was started last are complete."""
+        self.complete[-1] = True
 
     def take(self) -> list[Delta]:
         deltas, self.deltas = self.deltas, []

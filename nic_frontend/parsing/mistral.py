@@ -65,4 +65,7 @@ class ListOrName(Objects):
         if self._arguments.bad:  # the client has seen a part of them: they go on to the end
             self.calls.arguments(text[at:])
             return len(text)
-        return self.end(at) if self._arguments.done else at
+        if not self._arguments.done:
+            return at
+        self.calls.end()
+        return self.end(at)

@@ -112,6 +112,7 @@ class PythonCalls(Region):
             return self.refuse(at)
         self.calls.start(self._name)
         self.calls.arguments(arguments)
+        self.calls.end()
         self.state = self._between
         return at + 1
 

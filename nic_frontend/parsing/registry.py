@@ -54,6 +54,11 @@ class Marks:
     closing: str
     opened: bool = False  # the model leaves the opening mark out
 
+    @property
+    def conclusion(self) -> str:
+        """What ends the thoughts of a model that is made to."""
+        return f"\n{self.closing}\n\n"
+
 
 REASONING_PARSERS: dict[str, Marks] = {
     "think": Marks("<think>", "</think>"),  # Qwen3, Phi-4-reasoning

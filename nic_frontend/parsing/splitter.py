@@ -44,6 +44,12 @@ class Splitter:
     def n_calls(self) -> int:
         return self.tools.calls.n if self.tools is not None else 0
 
+    @property
+    def called(self) -> bool:
+        """There are calls, and the last one that is shown has all its arguments: the client may run it."""
+        complete = self.tools.calls.complete if self.tools is not None else []
+        return bool(complete) and complete[0 if self.one_call else -1]
+
     def feed(self, text: str) -> list[Delta]:
         if self.reasoning is None or self.reasoning.over:
             return self._read([Text(text)])

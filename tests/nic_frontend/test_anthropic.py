@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ def test_whole(speak: Speak) -> None:
     checked(found, answers.Message)
     thought, said, called = found["content"]
     assert (thought["type"], thought["thinking"]) == ("thinking", "Hm.")
+    assert thought["signature"]
     assert said == {"type": "text", "text": "One moment."}
     assert (called["type"], called["name"], called["input"]) == ("tool_use", "weather", {"city": "Köln"})
     assert (found["stop_reason"], found["stop_sequence"]) == ("tool_use", None)
@@ -73,10 +75,15 @@ def test_events(speak: Speak, tokens_per_step: int) -> None:
         assert event["index"] == len(blocks) - 1
         block["open"] = event["type"] != "content_block_stop"
         if event["type"] == "content_block_delta":
-            block["pieces"] += next(value for name, value in event["delta"].items() if name != "type")
+            assert not block.get("signature")  # it comes last
+            if event["delta"]["type"] == "signature_delta":
+                block["signature"] = event["delta"]["signature"]
+            else:
+                block["pieces"] += next(value for name, value in event["delta"].items() if name != "type")
     assert not any(block["open"] for block in blocks)
     assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
     assert [block["pieces"] for block in blocks[:2]] == ["Hm.", "One moment."]
+    assert blocks[0]["signature"]
     assert json.loads(blocks[2]["pieces"]) == {"city": "Köln"}
     assert blocks[2]["input"] == {}
 
@@ -96,6 +103,12 @@ def test_why_it_stopped(
     answer = post(speak(HERMES, "It rains now."), stream=stream, **changes)
     found = typed_events(answer)[-2]["delta"] if stream else answer.json()
     assert (found["stop_reason"], found["stop_sequence"]) == (reason, sequence)
+
+
+def test_a_call_that_a_stop_sequence_cuts_is_not_to_be_run(speak: Speak) -> None:
+    """Its input would be empty."""
+    found = post(speak(HERMES, CALL), tools=[TOOL], stop_sequences=["ln"]).json()
+    assert (found["stop_reason"], found["stop_sequence"]) == ("stop_sequence", "ln")
 
 
 def test_more_tokens_than_fit(frontend: Frontend) -> None:
@@ -148,6 +161,31 @@ def test_the_system_and_roles_that_speak_twice(speak: Speak) -> None:
     assert post(frontend, "/v1/messages/count_tokens", **body).json() == {"input_tokens": used}
 
 
+def test_what_changes_with_every_request_is_not_shown(speak: Speak) -> None:
+    """It would keep prompts from being found in the prefix cache."""
+    frontend = speak(HERMES, "It rains.")
+    header = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=4f1c2;"}
+    post(frontend, system=[header, {"type": "text", "text": "Be brief."}])
+    assert prompt(frontend).startswith("<|im_start|>system\nBe brief.<|im_end|>")
+    post(frontend, system=[header])
+    assert prompt(frontend).startswith("<|im_start|>user")
+
+
+def test_failures_of_tools_are_shown(speak: Speak) -> None:
+    frontend = speak(HERMES, "Oh.")
+    uses = [{"type": "tool_use", "id": f"toolu_{i}", "name": "weather", "input": {}} for i in range(3)]
+    results = [
+        {"type": "tool_result", "tool_use_id": "toolu_0", "content": "no such city", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": "rain", "is_error": False},
+    ]
+    turns = [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    post(frontend, messages=[*BODY["messages"], *turns])
+    shown = prompt(frontend)
+    for result in ("Error: no such city", "Error", "rain"):
+        assert f"<|im_start|>tool\n{result}<|im_end|>" in shown
+
+
 def test_thinking(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     post(frontend, thinking={"type": "disabled"})
@@ -162,6 +200,24 @@ def test_thinking(speak: Speak) -> None:
 def test_thinking_of_models_that_do_not(speak: Speak) -> None:
     answer = post(speak(LLAMA, "It rains."), thinking={"type": "enabled", "budget_tokens": 1024})
     assert "'thinking' means nothing" in answer.headers["x-blink-warning"]
+
+
+def test_effort(speak: Speak) -> None:
+    effort: dict[str, Any] = {"output_config": {"effort": "max"}}
+    known = speak(
+        LLAMA.replace("<|im_start|>assistant\n{% endif %}", "{{ reasoning_effort }}{% endif %}"), "x"
+    )
+    assert "x-blink-warning" not in post(known, **effort).headers
+    assert prompt(known).endswith("max")
+    told = post(known, **effort, thinking={"type": "adaptive"}).headers["x-blink-warning"]
+    assert prompt(known).endswith("max")
+    assert told == "'thinking' means nothing to this model"
+    switch = speak(HERMES, "x")
+    told = post(switch, **effort, thinking={"type": "disabled"}).headers["x-blink-warning"]
+    assert prompt(switch).endswith("</think>\n\n")
+    assert "no degrees of 'output_config.effort'" in told
+    told = post(speak(LLAMA, "x"), **effort).headers["x-blink-warning"]
+    assert told == "'output_config.effort' means nothing to this model"
 
 
 def test_count_of_tokens(speak: Speak) -> None:
@@ -184,6 +240,8 @@ def test_count_of_tokens(speak: Speak) -> None:
         ({"tool_choice": {"type": "tool", "name": "g"}, "tools": [TOOL]}, "'tool_choice' names 'g'"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]}, "messages[0].content"),
         ({"mcp_servers": [{}]}, "'mcp_servers'"),
+        ({"output_config": {"effort": "most"}}, "'output_config.effort' must be one of 'high'"),
+        ({"stop_sequences": ["x" * 2049]}, "'stop_sequences' takes up to 2048"),
         ({"chat_template_kwargs": {"messages": []}}, "'messages'"),
         ({"stop": "x", "frequency_penalty": 1}, "'frequency_penalty', 'stop' are not supported"),
     ],
@@ -192,6 +250,17 @@ def test_what_is_refused(speak: Speak, changes: dict[str, Any], told: str) -> No
     error = refusal(speak(HERMES, "").client.post("/v1/messages", json={**BODY, **changes}), 400)
     assert error["type"] == "invalid_request_error"
     assert told in error["message"]
+
+
+def test_a_prompt_that_is_too_long(frontend: Frontend) -> None:
+    """Clients recognize it by these words, and shorten the conversation."""
+    messages = [{"role": "user", "content": "a b c d e f g h " * 100}]
+    answer = frontend.client.post("/v1/messages", json={**BODY, "messages": messages})
+    told = refusal(answer, 400)["message"]
+    found = re.match(r"prompt is too long: (\d+) tokens > 511 maximum", told)
+    assert found is not None, told
+    assert int(found[1]) > 511
+    assert "maximum context length is 512" in told
 
 
 def test_errors_and_keys(backend: MockBackend, start_frontend: StartFrontend) -> None:

@@ -240,11 +240,12 @@ def test_special_tokens_are_shown_on_request(
     assert EOS not in shown
 
 
-def test_models(frontend: Frontend) -> None:
+def test_models(frontend: Frontend, model_dir: Path) -> None:
     listed = frontend.client.get("/v1/models").json()
     assert listed["object"] == "list"
     (model,) = listed["data"]
     assert (model["id"], model["object"], model["max_model_len"]) == ("tiny", "model", 512)
+    assert model["root"] == str(model_dir)  # vLLM's benchmark reads the tokenizer there
     assert frontend.client.get("/v1/models/tiny").json() == model
 
 

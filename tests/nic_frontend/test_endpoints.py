@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import CHAT, Frontend, Speak, StartFrontend, error_of
+from harness import CHAT, COMPLETION, Frontend, Speak, StartFrontend, error_of
 from mock_backend import MockBackend
 from templates import HERMES
 from tokenizers import Tokenizer
 
-from nic_frontend.endpoints import MODEL, Endpoints
+from nic_frontend.endpoints import MODEL, Endpoints, root_of
 from ringbuffer.version import version
 
 
@@ -132,3 +132,20 @@ def test_unknown_routes_and_methods(frontend: Frontend) -> None:
     assert error_of(response, 405)["code"] == "method_not_allowed"
     assert response.headers["allow"] == "POST"
     assert error_of(frontend.client.post("/health"), 405)["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("directory", "root"),
+    [
+        ("/cache/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899de289a0", "Qwen/Qwen3-0.6B"),
+        ("/cache/my--models/snapshots/c1899de289a0", "/cache/my--models/snapshots/c1899de289a0"),
+        ("/srv/models/qwen3", "/srv/models/qwen3"),
+    ],
+)
+def test_where_a_model_comes_from(directory: str, root: str) -> None:
+    assert root_of(Path(directory)) == root
+
+
+def test_an_empty_name_means_the_model_that_is_served(frontend: Frontend) -> None:
+    answer = frontend.client.post("/v1/completions", json={**COMPLETION, "model": ""})
+    assert answer.json()["model"] == "tiny"

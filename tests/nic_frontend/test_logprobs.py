@@ -168,6 +168,21 @@ def test_behind_a_stop_string_nothing_is_told(frontend: Frontend, stream: bool) 
     assert told == list('!"#$%&')
 
 
+def test_tokens_by_their_ids(frontend: Frontend) -> None:
+    """As in vLLM, for clients that want to know which of several tokens with one text it is."""
+    body = {"max_tokens": 2, "return_tokens_as_token_ids": True}
+    told = ask(frontend, "/v1/completions", **COMPLETION | body, logprobs=1)["choices"][0]["logprobs"]
+    assert told["tokens"] == ["token_id:4", "token_id:5"]
+    assert [set(top) for top in told["top_logprobs"]] == [{"token_id:4"}, {"token_id:5"}]
+    for changes in ({}, {"return_tokens_as_token_ids": False}):
+        chat = {**CHAT, **body, "logprobs": True, "top_logprobs": 2} | changes
+        (first, _) = ask(frontend, "/v1/chat/completions", **chat)["choices"][0]["logprobs"]["content"]
+        names = [first["token"], *(likely["token"] for likely in first["top_logprobs"])]
+        ids = [4, 4, 5]
+        assert names == ([f"token_id:{token}" for token in ids] if not changes else texts(*ids))
+        assert first["bytes"] == list(texts(4)[0].encode())
+
+
 def test_of_chats_with_reasoning_and_calls(speak: Speak) -> None:
     """Every token of an answer, whatever it is part of."""
     call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'

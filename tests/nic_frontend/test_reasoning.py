@@ -89,6 +89,8 @@ def test_efforts_mean_what_the_template_knows(speak: Speak) -> None:
     )
     assert "x-blink-warning" not in post(known, reasoning_effort="high").headers
     assert prompt(known).endswith("high")
+    post(known, reasoning_effort="max")
+    assert prompt(known).endswith("max")
     for template in (HERMES, LLAMA):
         assert (
             "'reasoning_effort'"

@@ -19,6 +19,11 @@ from nic_frontend.api.schema.checked import checked
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
+OTHERS = [
+    {"type": "web_search"},
+    {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}},
+    {"type": "namespace", "name": "crm", "description": "d", "tools": [TOOL]},
+]
 EVERYTHING = f"<think>Hm.</think>One moment.{CALL}{CALL}"
 
 
@@ -54,6 +59,7 @@ EXPECTED = [
 def test_whole(speak: Speak) -> None:
     found = post(speak(HERMES, EVERYTHING), tools=[TOOL], instructions="Be brief.").json()
     checked(found, answers.Response)
+    openai.types.responses.Response.model_validate(found)
     assert (found["object"], found["status"], found["store"]) == ("response", "completed", False)
     assert (found["instructions"], found["error"]) == ("Be brief.", None)
     assert shape(found["output"]) == EXPECTED
@@ -70,7 +76,7 @@ def test_events(speak: Speak, tokens_per_step: int) -> None:
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
     assert [event["type"] for event in found[:2]] == ["response.created", "response.in_progress"]
     last = found[-1]
-    assert last["type"] == "response.completed"
+    openai.types.responses.ResponseCompletedEvent.model_validate(last)
     assert shape(last["response"]["output"]) == EXPECTED
     added = [event for event in found if event["type"] == "response.output_item.added"]
     done = [event for event in found if event["type"] == "response.output_item.done"]
@@ -102,6 +108,25 @@ def test_an_answer_that_is_cut_off(speak: Speak) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "status", "of_call"),
+    [
+        ({"stop": ["ln"]}, "completed", "incomplete"),
+        ({"max_output_tokens": len(build_tokenizer().encode(CALL).ids)}, "incomplete", "completed"),
+    ],
+)
+def test_a_call_is_complete_with_its_arguments(
+    speak: Speak, stream: bool, changes: dict[str, Any], status: str, of_call: str
+) -> None:
+    answer = post(speak(HERMES, CALL), tools=[TOOL], stream=stream, **changes)
+    events = typed_events(answer) if stream else []
+    found = events[-1]["response"] if stream else answer.json()
+    assert (found["status"], found["output"][0]["status"]) == (status, of_call)
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert done == (found["output"] if stream else [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_stop_strings(speak: Speak, stream: bool) -> None:
     answer = post(speak(HERMES, "It rains now."), stop=["now"], stream=stream)
     found = typed_events(answer)[-1]["response"] if stream else answer.json()
@@ -129,6 +154,24 @@ def test_a_conversation(speak: Speak) -> None:
     assert shown.count("<|im_start|>assistant") == 2
 
 
+def test_leading_instructions_are_one_message(speak: Speak) -> None:
+    """Templates take one message of the system, and only at the beginning."""
+    frontend = speak(HERMES, "It rains.")
+    items = [
+        {"role": "developer", "content": "Be kind."},
+        {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Be quick."}]},
+        {"role": "user", "content": "Weather?"},
+        {"role": "developer", "content": "Hurry."},
+    ]
+    post(frontend, input=items, instructions="Be brief.")
+    assert prompt(frontend) == (
+        "<|im_start|>system\nBe brief.\n\nBe kind.\n\nBe quick.<|im_end|>\n<|im_start|>user\nWeather?<|im_end|>\n"
+        "<|im_start|>system\nHurry.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    post(frontend, input=items[:3])
+    assert prompt(frontend).startswith("<|im_start|>system\nBe kind.\n\nBe quick.<|im_end|>")
+
+
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
@@ -141,8 +184,16 @@ def test_a_conversation(speak: Speak) -> None:
             "input[0].arguments",
         ),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
-        ({"tools": [{"type": "web_search", "name": "x"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}, {"type": "function", "name": "a b"}]}, "tools[1].name"),
+        ({"tools": [{"type": None, "name": "f"}]}, "tools[0].type"),
+        ({"tools": ["web_search"]}, "tools[0]"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "required", "tools": OTHERS}, "tool_choice"),
+        (
+            {"tool_choice": {"type": "function", "name": "apply_patch"}, "tools": [*OTHERS, TOOL]},
+            "tool_choice",
+        ),
+        ({"tool_choice": {"type": "web_search_preview"}, "tools": OTHERS}, "tool_choice.type"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
@@ -152,6 +203,22 @@ def test_a_conversation(speak: Speak) -> None:
 def test_what_is_refused(speak: Speak, changes: dict[str, Any], param: str) -> None:
     answer = speak(HERMES, "").client.post("/v1/responses", json={"input": "hi", **changes})
     assert error_of(answer, 400)["param"] == param
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_that_are_no_functions_are_left_out(speak: Speak, stream: bool) -> None:
+    """Codex sends them beside its functions."""
+    frontend = speak(HERMES, EVERYTHING)
+    answer = post(frontend, tools=[*OTHERS, TOOL], stream=stream)
+    told = answer.headers["x-blink-warning"]
+    assert "web_search, custom apply_patch, namespace crm" in told
+    found = typed_events(answer)[-1]["response"] if stream else answer.json()
+    openai.types.responses.Response.model_validate(found)
+    assert shape(found["output"]) == EXPECTED
+    assert [tool["name"] for tool in found["tools"]] == ["weather"]
+    assert "apply_patch" not in prompt(frontend)
+    post(frontend, tools=OTHERS)
+    assert "<tool_call>" not in prompt(frontend)
 
 
 def test_what_is_not_done_is_told(speak: Speak) -> None:

@@ -28,6 +28,7 @@ TAGGED = {"structures": [{"begin": "<p>", "schema": SCHEMA, "end": "</p>"}], "tr
 TAG = {"type": "tag", "begin": "<p>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</p>"}
 TOOL = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 OTHER = {"name": "time"}
+NEUTRAL = {"json": None, "disable_any_whitespace": False, "whitespace_pattern": None}
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -53,6 +54,7 @@ def post(frontend: Frontend, path: str, body: dict[str, Any]) -> Any:
         ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "maybe"),
         ({"structured_outputs": {"grammar": 'root ::= "a" root "b" | "c"'}}, "aacbb", "acbb"),
         ({"structured_outputs": {"json_object": True}}, "{}", "1"),
+        ({"structured_outputs": {"regex": "a", **NEUTRAL}}, "a", "b"),
         ({"response_format": {"type": "structural_tag", **TAGGED}}, f"So: <p>{PERSON}</p>!", "<p>{}</p>"),
         ({"response_format": {"type": "structural_tag", "format": TAG}}, "<p>5</p>", "So: <p>5</p>"),
         ({"structured_outputs": {"structural_tag": TAGGED}}, f"<p>{PERSON}</p>", "<p>x"),
@@ -121,7 +123,9 @@ def test_equal_grammars_are_compiled_and_written_once(frontend: Frontend) -> Non
         ({"structured_outputs": {"structural_tag": "{"}}, "structured_outputs.structural_tag", "is not valid JSON"),
         ({"structured_outputs": {"json": '{"multipleOf": 1e999}'}}, "structured_outputs.json", "1e999 is no finite number"),
         ({"structured_outputs": {"json": '{"not": {"pattern": 5}}'}}, "structured_outputs.json", "'pattern' must be a string (at #/not/pattern)"),
-        ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs", "unknown field `whitespace_pattern`"),
+        ({"structured_outputs": {"json": {}, "whitespace_pattern": ""}}, "structured_outputs.whitespace_pattern", "is not supported"),
+        ({"structured_outputs": {"json": {}, "disable_any_whitespace": True}}, "structured_outputs.disable_any_whitespace", "is not supported"),
+        ({"structured_outputs": {"jsn": {}}}, "structured_outputs", "unknown field `jsn`"),
         ({"response_format": {"type": "structural_tag", **TAGGED, "triggers": ["<q"]}}, "response_format", "begin with one trigger (at #/structures/0)"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "must not be empty"),
         ({"guided_regex": "(a"}, "guided_regex", "')' is missing in the regular expression '(a'"),

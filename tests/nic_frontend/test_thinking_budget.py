@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness import CHAT, Frontend, Speak, error_of
 from sse import events, finish_reasons, text_of
-from templates import HERMES, LLAMA
+from templates import DEEPSEEK, HERMES, LLAMA
 from tiny_model import build_tokenizer
 from typed_sse import typed_events
 
@@ -81,6 +81,18 @@ def test_streamed(frontend: Frontend) -> None:
     assert counts == [*range(len(tokens) + 1), len(tokens)]
 
 
+@pytest.mark.parametrize("stop", ["hm rain", "m hm hm x", " hm hm hm hm y"])
+def test_thoughts_that_may_begin_a_stop_string_are_shown(frontend: Frontend, stop: str) -> None:
+    """They are held back where the model is made to conclude."""
+    thought = ask(frontend).json()["choices"][0]["message"]["reasoning_content"]
+    whole = ask(frontend, stop=[stop]).json()["choices"][0]["message"]
+    assert (whole["reasoning_content"], whole["content"]) == (thought, "It rains.")
+    chunks = events(ask(frontend, stop=[stop], stream=True))
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == thought
+    assert text_of(chunks) == "It rains."
+
+
 def test_anthropic(frontend: Frontend) -> None:
     body = {**CHAT, "max_tokens": 200, "thinking": {"type": "enabled", "budget_tokens": BUDGET}}
     found = frontend.client.post("/v1/messages", json=body).json()
@@ -118,6 +130,37 @@ def test_who_thinks_less_is_not_disturbed(speak: Speak) -> None:
     assert len(frontend.backend.accepted) == 1
     quiet = ask(frontend, reasoning_effort="none").json()
     assert quiet["choices"][0]["finish_reason"] == "stop"
+
+
+def test_no_limit(speak: Speak) -> None:
+    """As vLLM writes it; it says nothing, so other models take it as well."""
+    for template in (HERMES, LLAMA):
+        frontend = speak(template, "<think>" + "hm " * BUDGET + "</think>It rains.")
+        content = ask(frontend, thinking_token_budget=-1).json()["choices"][0]["message"]["content"]
+        assert content.endswith("It rains.")
+        assert len(frontend.backend.accepted) == 1
+
+
+def test_nothing_to_think(frontend: Frontend) -> None:
+    """A model that begins to is made to conclude at once."""
+    found = ask(frontend, thinking_token_budget=0).json()["choices"][0]
+    assert found["message"]["content"] == "It rains."
+    assert not found["message"]["reasoning_content"]
+
+
+def test_nothing_to_think_where_the_prompt_has_begun_it(speak: Speak) -> None:
+    frontend = speak(DEEPSEEK, "")
+    frontend.backend.script = thinks_for_ever
+    message = ask(frontend, thinking_token_budget=0).json()["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "It rains.", "refusal": None}
+    (asked,) = frontend.backend.accepted
+    assert TOKENIZER.decode(asked.prompt, skip_special_tokens=False).endswith("<think>\n\n</think>\n\n")
+
+
+def test_what_is_no_budget(speak: Speak) -> None:
+    body = {**CHAT, "thinking_token_budget": -2}
+    error = error_of(speak(HERMES, "x").client.post("/v1/chat/completions", json=body), 400)
+    assert error["message"] == "'thinking_token_budget' must be at least -1, it is -2"
 
 
 def test_models_that_do_not_think(speak: Speak) -> None:

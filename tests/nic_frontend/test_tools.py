@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -110,6 +111,32 @@ def test_a_call_that_is_cut_off(speak: Speak) -> None:
     assert "}" not in call["function"]["arguments"]
 
 
+def reasons(frontend: Frontend, **changes: Any) -> set[tuple[str, str | None]]:
+    """Why a whole answer and a streamed one ended."""
+    whole = post(frontend, **changes).json()
+    streamed = events(post(frontend, stream=True, **changes))[-1]
+    return {
+        (answer["choices"][0]["finish_reason"], answer["choices"][0]["stop_reason"])
+        for answer in (whole, streamed)
+    }
+
+
+@pytest.mark.parametrize(
+    ("template", "text"), [(HERMES, CALL), (MISTRAL, '[TOOL_CALLS]weather[ARGS]{"city": "Köln"}')]
+)
+def test_a_stop_string_in_a_call_leaves_no_finished_call(speak: Speak, template: str, text: str) -> None:
+    frontend = speak(template, text)
+    assert reasons(frontend, stop=["ln"]) == {("stop", "ln")}
+    assert reasons(frontend, stop=["x"]) == {("tool_calls", None)}
+
+
+def test_a_stop_string_behind_the_arguments(speak: Speak) -> None:
+    """Some clients name the mark that ends a call."""
+    frontend = speak(HERMES, f"{CALL}{CALL}")
+    assert reasons(frontend, stop=["</tool_call>"]) == {("tool_calls", "</tool_call>")}
+    assert reasons(frontend, stop=["ln"], parallel_tool_calls=False) == {("stop", "ln")}
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_only_one_call(speak: Speak, stream: bool) -> None:
     frontend = speak(HERMES, f"{CALL}{CALL}" + "x" * 2000)
@@ -127,6 +154,17 @@ def test_only_one_call(speak: Speak, stream: bool) -> None:
         usage = answer.json()["usage"]
     one = len(build_tokenizer().encode(CALL).ids)
     assert one <= usage["completion_tokens"] <= one + 2  # a token may reach into what comes behind
+
+
+@pytest.mark.parametrize("tokens_per_step", [1, 500])
+def test_only_one_call_whose_last_token_is_the_last(speak: Speak, tokens_per_step: int) -> None:
+    frontend = speak(HERMES, CALL)
+    frontend.backend.tokens_per_step = tokens_per_step
+    n_tokens = len(build_tokenizer().encode(CALL).ids)
+    told = reasons(frontend, max_tokens=n_tokens, parallel_tool_calls=False)
+    assert told == {("tool_calls", None)}
+    usage = post(frontend, max_tokens=n_tokens, parallel_tool_calls=False).json()["usage"]
+    assert usage["completion_tokens"] == n_tokens
 
 
 def test_no_tools_for_a_choice_of_none(speak: Speak) -> None:
@@ -160,6 +198,47 @@ def test_a_history_with_calls(speak: Speak) -> None:
     shown = prompt(frontend)
     assert shown.count('{"name": "weather", "arguments": {"city": "Köln"}}') == 2
     assert shown.index("rain") < shown.index("sun")
+
+
+def test_a_history_with_functions(speak: Speak) -> None:
+    """OpenAI's older form of calls and results is shown as that of tools."""
+    frontend = speak(HERMES, "It rains.")
+    call = {"name": "weather", "arguments": '{"city":"Köln"}'}
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "function_call": call, "tool_calls": None},
+        {"role": "function", "name": "weather", "content": "rain"},
+        {"role": "assistant", "content": "It rains.", "function_call": None},
+        {"role": "user", "content": "And now?"},
+    ]
+    post(frontend, messages=messages)
+    older = prompt(frontend)
+    messages[1] = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": call}]}
+    messages[2] = {"role": "tool", "tool_call_id": "c", "content": "rain"}
+    post(frontend, messages=messages)
+    assert older == prompt(frontend)
+    assert '{"name": "weather", "arguments": {"city": "Köln"}}' in older
+
+
+def test_functions_whose_ids_a_template_compares(speak: Speak) -> None:
+    frontend = speak(MISTRAL, "It rains.")
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "rain"},
+    ]
+    post(frontend, messages=messages)
+    (called,) = re.findall(r'"id": "(\w{9})"', prompt(frontend))
+    assert f"[TOOL_RESULTS]{called} rain" in prompt(frontend)
+
+
+def test_arguments_of_functions_are_json(speak: Speak) -> None:
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{"}},
+    ]
+    answer = speak(HERMES, "").client.post("/v1/chat/completions", json={"messages": messages})
+    assert error_of(answer, 400)["param"] == "messages[1].function_call.arguments"
 
 
 @pytest.mark.parametrize(

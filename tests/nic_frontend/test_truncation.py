@@ -19,6 +19,17 @@ def test_the_end_is_kept(frontend: Frontend, limit: int, left: int) -> None:
     assert answer.json()["usage"]["prompt_tokens"] == left
 
 
+@pytest.mark.parametrize(
+    ("limit", "side", "left"),
+    [(3, "right", slice(3)), (3, "left", slice(-3, None)), (-1, "right", slice(507))],
+)
+def test_the_side_that_is_cut(frontend: Frontend, limit: int, side: str, left: slice) -> None:
+    tokens = [5 + i % 300 for i in range(600)]
+    body = {"prompt": tokens, "max_tokens": 5, "truncate_prompt_tokens": limit, "truncation_side": side}
+    assert frontend.client.post("/v1/completions", json=body).status_code == 200
+    assert frontend.backend.accepted[-1].prompt == tokens[left]
+
+
 def test_chats_and_echoes(frontend: Frontend) -> None:
     assert (
         frontend.client.post("/v1/chat/completions", json={**CHAT, "truncate_prompt_tokens": 2}).json()[

@@ -73,6 +73,18 @@ def test_a_seed_is_one_everywhere(frontend: Frontend, path: str, body: dict[str,
     assert int(descriptor["seed"]) == 7
 
 
+def test_no_field_of_vllms_that_changes_an_answer_is_ignored(frontend: Frontend) -> None:
+    wanted = {
+        "guided_whitespace_pattern": " ", "logits_processors": ["x"], "logprob_token_ids": [5],
+        "repetition_detection": {"max_pattern_size": 4}, "structural_tag": "{}",
+    }  # fmt: skip
+    for path, body in (("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)):
+        message = error_of(frontend.client.post(path, json={**body, **wanted}), 400)["message"]
+        assert all(f"'{name}'" in message for name in wanted)
+        neutral = dict.fromkeys(wanted)
+        assert frontend.client.post(path, json={**body, **neutral}).status_code == 200
+
+
 def test_all_that_is_refused_is_named_at_once(frontend: Frontend) -> None:
     body = {**COMPLETION, "suffix": "x", "use_beam_search": True, "length_penalty": 2}
     error = error_of(frontend.client.post("/v1/completions", json=body), 400)

@@ -134,6 +134,7 @@ class ChatCompletion(Struct, kw_only=True):
 
 class InputTokensDetails(Struct):
     cached_tokens: int
+    cache_write_tokens: int
 
 
 class ResponseUsage(Struct):
@@ -207,6 +208,7 @@ class Model(Struct):
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
     max_model_len: int
 
 

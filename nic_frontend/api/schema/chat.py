@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.generation import Generation, Likeliest, Tokens
+from ringbuffer import abi
 
 NAME = r"^[a-zA-Z0-9_.-]{1,128}$"
 
@@ -49,6 +50,7 @@ class AssistantMessage(Struct, tag_field="role", tag="assistant"):
     content: str | list[TextPart | RefusalPart] | None = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
@@ -58,7 +60,14 @@ class ToolMessage(Struct, tag_field="role", tag="tool"):
     tool_call_id: str
 
 
-Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+class FunctionMessage(Struct, tag_field="role", tag="function"):
+    """A result as OpenAI had them before there were tools."""
+
+    content: Content | None
+    name: str
+
+
+Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
 
 
 class FunctionDefinition(Struct):
@@ -83,7 +92,8 @@ class NamedChoice(Struct):
 
 
 ToolChoice = Literal["none", "auto", "required"] | NamedChoice
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ThinkingBudget = Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="-1: no limit.")]
 
 
 Messages = Annotated[list[Message], Meta(min_length=1)]
@@ -97,7 +107,7 @@ class ChatRequest(Generation, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     include_reasoning: bool | None = None
-    thinking_token_budget: Tokens | None = None
+    thinking_token_budget: ThinkingBudget | None = None
     logprobs: bool | None = None
     top_logprobs: Likeliest | None = None
     add_generation_prompt: bool | None = None

@@ -29,8 +29,9 @@ NAMES = {
 OPERATORS = {">=": "at least", "<=": "at most", ">": "above", "<": "below", "==": "exactly"}
 
 
-def checked(body: Any, model: type[T]) -> T:
-    """The request as `model`, a msgspec.Struct. A number such as 5.0 counts as an integer.
+def checked(body: Any, model: type[T], *where: str | int) -> T:
+    """The request, or what stands at `where` in it, as `model`, a msgspec.Struct. A number such as 5.0 counts
+    as an integer.
 
     Raises ApiError 400 that names the first field at fault.
     """
@@ -40,7 +41,7 @@ def checked(body: Any, model: type[T]) -> T:
         except msgspec.ValidationError as error:
             path, what = _split(error)
             if not _made_integer(body, path, what):
-                raise _explained(body, model, path, what) from error
+                raise _explained(body, model, path, what, where) from error
         except RecursionError as error:
             raise bad_request("the body has too many levels") from error
         except UnicodeEncodeError as error:  # of a text where it compares texts
@@ -82,15 +83,17 @@ def written(path: list[str | int]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
-def _explained(body: Any, model: type, path: list[str | int], what: str) -> ApiError:
+def _explained(
+    body: Any, model: type, path: list[str | int], what: str, where: tuple[str | int, ...]
+) -> ApiError:
     if path and path[-1] == ANY_KEY:
-        name = written(path[:-1])
+        name = written([*where, *path[:-1]])
         return bad_request(f"'{name}' has a value that it may not have: {what}", name, "invalid_value")
     value = _at(body, path)
     if found := MISSING.fullmatch(what):
-        name = written([*path, found["name"]])
+        name = written([*where, *path, found["name"]])
         return bad_request(f"'{name}' is missing", name, "missing_required_parameter")
-    name = written(path)
+    name = written([*where, *path])
     if found := TYPE.match(what):
         kinds = [NAMES.get(kind, kind) for kind in found["expected"].split(" | ") if kind != "null"]
         return bad_request(

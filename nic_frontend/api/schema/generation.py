@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -82,6 +82,11 @@ class Generation(Structured, kw_only=True):
         Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="Of the prompt's end; -1: as many as fit.")]
         | None
     ) = None
+    truncation_side: (
+        Annotated[Literal["left", "right"], Meta(description="Where a prompt is cut off; left by default.")]
+        | None
+    ) = None
+    return_tokens_as_token_ids: bool | None = None
     cache_salt: Salt | None = None
     add_special_tokens: bool | None = None
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from nic_frontend.api.schema.chat import NAME
+from nic_frontend.api.schema.chat import NAME, Effort
 from nic_frontend.api.schema.generation import ModelSampling, Salt, Seed, Stops, Tokens
 from nic_frontend.api.schema.structure import Schema
 
@@ -70,7 +70,7 @@ class OutputFormat(Struct):
 
 class OutputConfig(Struct):
     format: OutputFormat | None = None
-    effort: str | None = None
+    effort: Effort | None = None
 
 
 class CountRequest(ModelSampling, kw_only=True):

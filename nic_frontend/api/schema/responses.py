@@ -51,6 +51,12 @@ class FunctionTool(FunctionDefinition):
     type: Literal["function"] = "function"
 
 
+Tool = Annotated[
+    dict[str, Any],
+    Meta(description="With `type`, `name`, `description`, `parameters`, `strict`. Functions alone are used."),
+]
+
+
 class FunctionChoice(Struct):
     name: str
     type: Literal["function"] = "function"
@@ -80,7 +86,7 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     instructions: str | None = None
     max_output_tokens: Tokens | None = None
     stream: bool | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None

@@ -42,3 +42,6 @@ class StructuredOutputs(Struct, forbid_unknown_fields=True):
     json_object: bool | None = None
     structural_tag: StructuralTag | str | None = None
     disable_fallback: bool | None = None  # there is none
+    disable_any_whitespace: bool | None = None  # refused, like what follows, unless it asks for nothing
+    disable_additional_properties: bool | None = None
+    whitespace_pattern: str | None = None

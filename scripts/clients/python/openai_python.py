@@ -10,7 +10,7 @@ import json
 import openai
 from _client import V1, WEATHER, Person, versions, weather
 
-client = openai.OpenAI(base_url=V1, api_key="none")
+client = openai.OpenAI(base_url=V1, api_key="none", _strict_response_validation=True)
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "d", "parameters": WEATHER}}]
 ASK = [{"role": "user", "content": "Weather in Paris?"}]
 
@@ -69,6 +69,13 @@ output = {
 }
 response = client.responses.create(model="tiny", input=[*ASK, *response.output, output], tools=[TOOL])
 assert response.output_text == "The tool says: rain in Paris"
+others = [{"type": "web_search"}, {"type": "custom", "name": "apply_patch"}]
+instructing = [{"role": "developer", "content": "Be kind."}, {"role": "developer", "content": "Be quick."}]
+response = client.responses.create(
+    model="tiny", input=[*instructing, *ASK], instructions="Be brief.", tools=[*others, TOOL]
+)
+assert [tool.type for tool in response.tools] == ["function"]
+assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
 with client.responses.stream(model="tiny", input="hi") as stream:
     kinds = {event.type for event in stream}
     assert stream.get_final_response().output_text == "You said: hi"

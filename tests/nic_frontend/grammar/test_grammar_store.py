@@ -69,6 +69,12 @@ def test_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ApiError) as refused:
             await grammars.block([2], make, "p")
         assert refused.value.status == 429
+        assert refused.value.body["error"] == {
+            "message": "too many grammars wait to be compiled; retry shortly",
+            "type": "rate_limit_error",
+            "param": "p",
+            "code": "rate_limit_exceeded",
+        }
         make.may.set()
         await asyncio.gather(*waiting)
         assert await grammars.block([2], make, "p")
