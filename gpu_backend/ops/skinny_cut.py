@@ -33,16 +33,14 @@ SKINNY_MAX_ROWS = SKINNY_COLUMNS[-1]  # up to so many rows of x the kernel beats
 FEW_ROWS = SKINNY_COLUMNS[-2]
 TILE_ROWS = (128, 64)  # the most rows that a tile has, if its stages fit
 HIGH_TILE_ROWS = 208  # the same for many rows of x, if lower tiles would leave blocks idle
-FP8_HIGH_TILE_ROWS = 224  # the same of fp8, beside which x weighs twice as much
 LEAST_USED = 0.8  # the share of the blocks' time that tiles of TILE_ROWS must use
 FEWEST_ROWS = 40  # of w, which a block should have
+FEWEST_FP8_ROWS = 48  # the same of fp8 for many rows of x, which weigh twice as much, in large rooms
 MAX_SPLITS = 8  # of k: the blocks of a cluster
 GROUP = 64  # rows of w that one wgmma instruction multiplies
 PANELS = (4, 2, 1)  # of a stage, the best first: memory delivers neighbouring panels faster together
-FP8_PANELS = (
-    2  # of a stage of fp8 at most: wider ones, of which there are few, wait for their last panel of x
-)
 FEWEST_SLOTS = (3, 2)  # of w and of x, so that the memory never waits
+WIDE_X_SLOTS = 3  # of x, with fewer of which the widest stages of fp8 wait for their last panel of x
 X_SLOTS = 4  # more slots of x bring nothing
 
 
@@ -65,6 +63,11 @@ class SkinnyCut:
     def pack(self) -> bytes:
         """The struct by value."""
         return np.array(astuple(self)[:-2], "<u4").tobytes()
+
+    @property
+    def waits(self) -> bool:
+        """Whether stages of fp8 are so wide that there are too few of x."""
+        return self.x_panels > 1 and self.panels == PANELS[0] and self.x_slots < WIDE_X_SLOTS
 
     @property
     def columns(self) -> int:
@@ -132,6 +135,11 @@ class _Shape:
     def k_panels(self) -> int:
         return ceil_div(self.n_in, self.x_panels * SKINNY_PANEL)
 
+    def fewest_rows(self, splits: int) -> int:
+        """Of w, which a block should have rather than that more blocks than `splits` split k."""
+        fp8 = self.x_panels > 1 and self.rows > FEW_ROWS and splits == 1
+        return FEWEST_FP8_ROWS if fp8 else FEWEST_ROWS
+
     def clusters(self, splits: int) -> int:
         """That are at work at once, on all multiprocessors but the scheduler's."""
         return (self.n_multiprocessors - 1) // splits
@@ -172,19 +180,17 @@ def skinny_cut(
     block would have too few rows of w, it would read more of x than of the weights: then a cluster of blocks
     splits k, if the blocks fit their rooms, the shared memory that `rooms` leaves them.
 
-    `x_panels`: of x for a panel of w, 2 for weights in fp8. Tiles of twice the rows, in clusters of twice the
-    blocks, halve what all blocks read of x, from L2. That is worth it for many rows of x: of Llama-3-8B's
-    down, blocks read 176 MB of w and x in clusters of 2, and 117 MB in clusters of 4. Of few rows it is 117
-    and 88 MB, of which L2 delivers 5.6 in a microsecond: then the smaller room of larger clusters, and their
-    longer end, weigh more.
+    `x_panels`: of x for a panel of w, 2 for weights in fp8. Tiles of twice the rows, in clusters of four
+    blocks instead of two, would halve what all blocks read of x, from L2. But clusters of four have small
+    rooms, where stages have one panel, and that costs more: 64 rows of Llama-3-8B's down take 24.9 us in
+    clusters of two, 31.4 with stages of one panel, and 31.4 in clusters of four (an H100, 2026-11-26).
     """
     shape = _Shape(rows, n_in, n_out, output, n_multiprocessors, x_panels)
     splits = 1
-    fewest = FEWEST_ROWS * (x_panels if rows > FEW_ROWS else 1)
     while (
         splits < MAX_SPLITS
         and splits * x_panels * SKINNY_PANEL < n_in
-        and shape.w_rows * splits < fewest * (n_multiprocessors - 1)
+        and shape.w_rows * splits < shape.fewest_rows(splits) * (n_multiprocessors - 1)
     ):
         splits *= 2
     while (tiling := _fitting(shape, splits, rooms)) is None:
@@ -198,9 +204,8 @@ def _fitting(shape: _Shape, splits: int, rooms: Rooms) -> SkinnyCut | None:
     room = rooms.large if splits <= 2 else rooms.small
     heights: tuple[int, ...] = TILE_ROWS
     even, adds = True, shape.output is Epilogue.ADD
-    if shape.x_panels > 1 and shape.rows > FEW_ROWS and splits == 1 and not adds:
-        heights = (FP8_HIGH_TILE_ROWS, *TILE_ROWS)
-    elif shape.rows > FEW_ROWS and splits == 1 and shape.w_rows >= (turn := shape.clusters(1) * TILE_ROWS[0]):
+    turn = shape.clusters(1) * TILE_ROWS[0]
+    if shape.x_panels == 1 and shape.rows > FEW_ROWS and splits == 1 and shape.w_rows >= turn:
         # Reading x costs more than it does that some blocks have a tile fewer. So there are as few tiles as
         # can be, unless many blocks would then be idle. The squares that an addition leaves allow no higher
         # tiles.
@@ -208,9 +213,9 @@ def _fitting(shape: _Shape, splits: int, rooms: Rooms) -> SkinnyCut | None:
         heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
     sizes = list(itertools.product(PANELS, heights))
     if shape.x_panels > 1:  # lower tiles would cost more than narrower stages
-        sizes = [(panels, most) for most in heights for panels in PANELS if panels <= FP8_PANELS]
+        sizes = [(panels, most) for most in heights for panels in PANELS]
     cuts = (shape.cut(splits, room, *size, even) for size in sizes)
-    return next((cut for cut in cuts if cut), None)
+    return next((cut for cut in cuts if cut and not cut.waits), None)
 
 
 def possible_cuts(
@@ -223,15 +228,17 @@ def possible_cuts(
     x_panels: int = 1,
 ) -> list[SkinnyCut]:
     """As skinny_cut takes them: with every number of splits, height of tiles and width of stages, in both
-    rooms. Two blocks in small rooms fit a multiprocessor, so that one requests its weights while that of the
+    rooms; of weights in fp8 also with tiles of the most rows, which leave some blocks idle but read less of
+    x. Two blocks in small rooms fit a multiprocessor, so that one requests its weights while that of the
     kernel before ends."""
     shape = _Shape(rows, n_in, n_out, output, n_multiprocessors, x_panels)
-    high = () if output is Epilogue.ADD else (FP8_HIGH_TILE_ROWS if x_panels > 1 else HIGH_TILE_ROWS,)
+    high = () if output is Epilogue.ADD else (HIGH_TILE_ROWS,)
+    evens = (True, False) if x_panels > 1 else (True,)
     found: dict[SkinnyCut, None] = {}  # each once, in order
     for splits in (1, 2, 4, MAX_SPLITS):
         for room in (rooms.large, rooms.small) if splits <= 2 else (rooms.small,):
-            for most_rows, panels in itertools.product((*high, *TILE_ROWS), PANELS):
-                if cut := shape.cut(splits, room, panels, most_rows, True):
+            for most_rows, panels, even in itertools.product((*high, *TILE_ROWS), PANELS, evens):
+                if cut := shape.cut(splits, room, panels, most_rows, even):
                     found[cut] = None
     return list(found)
 

@@ -20,7 +20,6 @@ from gpu_backend.ops.gpu import ALL
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
 from gpu_backend.ops.skinny_cut import (
     FEW_ROWS,
-    FP8_HIGH_TILE_ROWS,
     GROUP,
     HIGH_TILE_ROWS,
     SKINNY_COLUMNS,
@@ -48,7 +47,7 @@ def check(
 ) -> None:
     assert (cut.n_tiles - 1) * cut.tile_rows < w_rows <= cut.n_tiles * cut.tile_rows
     assert cut.tile_rows % 8 == 0
-    high = HIGH_TILE_ROWS if cut.x_panels == 1 else FP8_HIGH_TILE_ROWS
+    high = HIGH_TILE_ROWS
     most = TILE_ROWS[0] if cut.m <= FEW_ROWS or output is Epilogue.ADD else high
     assert cut.tile_rows <= min(most, GROUP * cut.tiles)
     assert 1 <= cut.x_slots <= cut.w_slots <= SKINNY_MAX_STAGES
@@ -137,11 +136,24 @@ def test_few_rows_a_block_are_a_cluster() -> None:
     assert skinny_cut(32, 4096, 14336, Epilogue.GATED, 132).splits == 1
 
 
-def test_few_rows_of_fp8_are_in_clusters_as_halves_are() -> None:
-    """Llama-3-8B's down: two blocks share k. More rows of x weigh as much as the weights, and clusters of
-    four read half as much of x."""
-    assert skinny_cut(32, 14336, 4096, Epilogue.ADD, 132, x_panels=2).splits == 2
-    assert skinny_cut(33, 14336, 4096, Epilogue.ADD, 132, x_panels=2).splits == 4
+def test_fp8_is_in_small_clusters_with_wide_stages() -> None:
+    """Llama-3-8B's down, of any number of rows: clusters of four would leave room for narrow stages alone."""
+    few = skinny_cut(32, 14336, 4096, Epilogue.ADD, 132, x_panels=2)
+    many = skinny_cut(64, 14336, 4096, Epilogue.ADD, 132, x_panels=2)
+    assert (few.splits, few.panels) == (2, 4)
+    assert (many.splits, many.panels) == (2, 2)
+
+
+def test_the_widest_stages_of_fp8_have_enough_of_x() -> None:
+    """Llama-3-8B's gate_up: beside its tiles of 112 rows there is room for two slots of x."""
+    cut = skinny_cut(16, 4096, 14336, Epilogue.GATED, 132, x_panels=2)
+    assert (cut.tile_rows, cut.panels, cut.x_slots) == (112, 2, 4)
+
+
+def test_many_rows_of_fp8_split_k_sooner() -> None:
+    """Llama-3-8B's qkv: blocks of 48 rows of w would read more of x than of w."""
+    assert skinny_cut(32, 4096, 6144, Epilogue.STORE, 132, x_panels=2).splits == 1
+    assert skinny_cut(33, 4096, 6144, Epilogue.STORE, 132, x_panels=2).splits == 2
 
 
 @pytest.mark.parametrize("x_panels", [1, 2])
