@@ -154,8 +154,9 @@ class RingClient:
         for i, stop_id in enumerate(stop_ids):
             descriptor["stop_ids"][i] = stop_id
             descriptor["n_stop_ids"] = i + 1
-        descriptor["sequence"], descriptor["prompt_tokens"] = sequence, len(prompt)
-        descriptor["max_tokens"], descriptor["ticket"] = max_tokens, self._tickets
+        descriptor["sequence"], descriptor["epoch"] = sequence, self._epoch
+        descriptor["prompt_tokens"], descriptor["max_tokens"] = len(prompt), max_tokens
+        descriptor["ticket"] = self._tickets
         descriptor["prompt_offset"], descriptor["prompt_room"] = place.prompt_offset, place.prompt_room
         descriptor["output_offset"], descriptor["output_room"] = place.output_offset, place.output_room
         descriptor["n_biases"], descriptor["ban_words"] = controls.n_biases, controls.ban_words

@@ -173,7 +173,7 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
     finish(slot, problem);
     return 1;
   }
-  const bool misplaced = d.sequence == r.submission && !prompt_in_heap(d);
+  const bool misplaced = belongs(r, d) && !prompt_in_heap(d);
   return tear(slot, misplaced ? BLINK_REASON_BAD_RANGE : BLINK_REASON_BAD_CHECKSUM);
 }
 

@@ -143,6 +143,7 @@ class Frontend {
     s.ignore_eos = random_.chance(30);
     blink_descriptor d{};
     d.sequence = s.sequence;
+    d.epoch = epoch_;
     d.prompt_tokens = length;
     d.max_tokens = s.max_tokens;
     d.seed = s.seed;
