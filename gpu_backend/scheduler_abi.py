@@ -34,7 +34,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0x55b788ec8ff6e904
+SCHEDULER_LAYOUT_HASH = 0x35657e0b41d34ca9
 
 
 class SequenceUse(IntEnum):
@@ -45,9 +45,9 @@ class SequenceUse(IntEnum):
 
 
 Request = np.dtype({
-    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted", "client", "placed"],
-    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80],
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "epoch", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted", "client", "placed"],
+    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84],
     "itemsize": 88,
 })
 

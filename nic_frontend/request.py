@@ -179,10 +179,13 @@ class Request:
         return (self.last_token - self.first_token) / (self.n_tokens - 1)
 
     def descriptor(self) -> bytes:
-        """An abi.Descriptor. The tracker fills in its ranges, the reader sequence, ticket and checksum."""
+        """An abi.Descriptor. The tracker fills in its ranges, the reader sequence, epoch, ticket and
+        checksum.
+        """
         s = self.sampling
         values = {
             "sequence": 0,
+            "epoch": 0,
             "prompt_tokens": len(self.prompt),
             "max_tokens": s.max_tokens,
             "min_tokens": s.min_tokens,
@@ -212,7 +215,6 @@ class Request:
             "grammar_words": 0,
             "grammar_name": 0,
             "grammar_crc32c": 0,
-            "reserved0": 0,
             "crc32c": 0,
         }
         row = tuple(values.pop(name) for name in abi.Descriptor.names or ())

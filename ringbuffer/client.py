@@ -1,7 +1,8 @@
 """A frontend in one page: attaches, submits, reads tokens. For tests and benchmarks, and as an example.
 
-It serves one process and a few hundred requests; the real frontend is nic_frontend/. Stores and loads of
-words are plain aligned numpy accesses, so it runs on x86-64 only (R2).
+It serves one process and a few hundred requests; the real frontend is nic_frontend/. It writes to the slots
+and to the parts of the heaps of its lease alone (R5), and to nothing once that is lost (F4). Stores and loads
+of words are plain aligned numpy accesses, so it runs on x86-64 only (R2).
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringbuffer import abi
+from ringbuffer.crc32c import crc32c
 from ringbuffer.extents import NO_CONTROLS, Controls
 from ringbuffer.heap import Extent, LeaseHeaps, Place
 from ringbuffer.name import RingError
@@ -26,24 +27,14 @@ from ringbuffer.words import Status, output_record, pair_word, request_word
 GRANT_S = 5.0
 POLL_S = 0.0005
 NONE_TOLD = np.zeros((0, 0), np.uint64)
-
-
-@cache
-def _crc_table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-def crc32c(data: bytes) -> int:
-    """CRC-32C (RFC 3720 appendix B.4)."""
-    table, value = _crc_table(), 0xFFFFFFFF
-    for byte in data:
-        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
-    return value ^ 0xFFFFFFFF
+# Fields of a descriptor that say whose request it is, how long, and where it lies: no caller gives them.
+OWN_FIELDS = frozenset(
+    {
+        "sequence", "epoch", "ticket", "prompt_tokens", "prompt_offset", "prompt_room", "output_offset",
+        "output_room", "n_biases", "ban_words", "grammar_offset", "grammar_words", "grammar_name",
+        "grammar_crc32c", "crc32c",
+    }
+)  # fmt: skip
 
 
 @dataclass
@@ -72,9 +63,15 @@ class Stream:
 
 
 class RingClient:
-    """Holds a lease of `region` from creation to `close`. Raises RingError when it is not granted in time."""
+    """Holds a lease of `region` from creation to `close`.
+
+    Raises RingError when there is no such lease, or it is not granted in time. Nobody else may hold it: there
+    is no lock (F1).
+    """
 
     def __init__(self, region: Region, lease: int = 0) -> None:
+        if not 0 <= lease < region.geometry.n_leases:
+            raise RingError(f"there is no lease {lease}: the ring has {region.geometry.n_leases}")
         self.region = region
         self._lease = lease
         self._slots = region.geometry.lease_slots(lease)
@@ -87,18 +84,23 @@ class RingClient:
         acknowledged = int(region.lease_acks["word"][lease]) & 0xFFFFFFFF
         self._epoch = max(self._epoch, acknowledged + 1)
         self._closing = threading.Event()
+        self._asking = True
         self._beat()
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
-        granted = pair_word(self._epoch, abi.LeaseState.GRANTED)
         deadline = time.monotonic() + GRANT_S
-        while int(region.lease_acks["word"][lease]) != granted:
+        while not self._granted():
             if time.monotonic() > deadline:
                 self._closing.set()
                 raise RingError(
                     f"lease {lease} was not granted within {GRANT_S:.0f} s: is the scheduler alive?"
                 )
             time.sleep(POLL_S)
+        self._asking = False
+
+    def _granted(self) -> bool:
+        granted = pair_word(self._epoch, abi.LeaseState.GRANTED)
+        return int(self.region.lease_acks["word"][self._lease]) == granted
 
     def _beat(self) -> None:
         self._beats += 1
@@ -106,7 +108,8 @@ class RingClient:
 
     def _keep(self) -> None:
         while not self._closing.wait(abi.LEASE_BEAT_NS / 2e9):
-            self._beat()
+            if self._asking or self._granted():
+                self._beat()
 
     def submit(
         self,
@@ -118,7 +121,8 @@ class RingClient:
     ) -> Stream:
         """Greedy unless `params` (of blink_descriptor) say otherwise; `grammar` is what the answer may be.
 
-        Raises RingError when no slot is free.
+        Raises RingError when no slot is free, when the request has no room in the lease's heaps or is larger
+        than they are, when `params` has one of OWN_FIELDS, and when the lease is lost.
         """
         stream = self.prepare(prompt, max_tokens, grammar, controls, **params)
         self.start(stream)
@@ -133,19 +137,14 @@ class RingClient:
         **params: Any,
     ) -> Stream:
         """Writes everything but the request word: a burst can be prepared, and then start at one moment."""
+        self._check_held()
+        if own := sorted(OWN_FIELDS & params.keys()):
+            raise RingError(f"the client itself sets {', '.join(own)}")
         left = max(1, int(self.region.header["max_context"][0]) - len(prompt))
         told = params.get("logprob_words", 0), params.get("prompt_logprob_words", 0)
-        words = len(prompt) + len(controls.words)
-        size = Extent(words, min(max_tokens, left), told[0], told[1] * len(prompt))
-        place = self._heaps.take(size) if self._free else None
-        if place is None:
-            self._collect()
-            place = self._heaps.take(size) if self._free else None
-        if place is None:
-            raise RingError("all slots of the lease are in use, or there is no room in its heaps")
-        slot = self._free.pop()
-        sequence = ((int(self.region.progress["status"][slot]) & 0xFFFFFFFF) + 1) & 0xFFFFFFFF
-        self._tickets += 1
+        payload = np.concatenate([np.asarray(prompt, np.uint32), controls.words])
+        size = Extent(len(payload), min(max_tokens, left), told[0], told[1] * len(prompt))
+        grammar_words = np.frombuffer(grammar or b"", np.uint32)
         descriptor = np.zeros((), abi.Descriptor)
         values: dict[str, Any] = {"top_p": 1.0, "repetition_penalty": 1.0, **params}
         stop_ids = values.pop("stop_ids", ())
@@ -154,36 +153,68 @@ class RingClient:
         for i, stop_id in enumerate(stop_ids):
             descriptor["stop_ids"][i] = stop_id
             descriptor["n_stop_ids"] = i + 1
-        descriptor["sequence"], descriptor["prompt_tokens"] = sequence, len(prompt)
-        descriptor["max_tokens"], descriptor["ticket"] = max_tokens, self._tickets
+        slot, place, grammar_at = self._take(size, len(grammar_words))
+        sequence = ((int(self.region.progress["status"][slot]) & 0xFFFFFFFF) + 1) & 0xFFFFFFFF
+        self._tickets += 1
+        descriptor["sequence"], descriptor["epoch"] = sequence, self._epoch
+        descriptor["prompt_tokens"], descriptor["max_tokens"] = len(prompt), max_tokens
+        descriptor["ticket"] = self._tickets
         descriptor["prompt_offset"], descriptor["prompt_room"] = place.prompt_offset, place.prompt_room
         descriptor["output_offset"], descriptor["output_room"] = place.output_offset, place.output_room
         descriptor["n_biases"], descriptor["ban_words"] = controls.n_biases, controls.ban_words
         descriptor["flags"] |= np.uint32(controls.flags)
-        grammar_at = self._write_grammar(grammar, descriptor) if grammar else None
-        payload = np.concatenate([np.asarray(prompt, np.uint32), controls.words])
+        if grammar_at is not None:  # each request has its own grammar, under a name of its own
+            descriptor["grammar_offset"], descriptor["grammar_words"] = grammar_at, len(grammar_words)
+            descriptor["grammar_name"], descriptor["grammar_crc32c"] = self._tickets, crc32c(grammar or b"")
+            self._write_prompts(grammar_at, grammar_words)
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]  # type: ignore[index]
         descriptor["crc32c"] = crc32c(covered + payload.tobytes())
-        self.region.prompts[self._lease, place.prompt_offset :][: len(payload)] = payload
+        self._write_prompts(place.prompt_offset, payload)
         self.region.descriptors[slot] = descriptor
         return Stream(slot, sequence, place, grammar=grammar_at, told=told, prompt_tokens=len(prompt))
 
-    def _write_grammar(self, grammar: bytes, descriptor: NDArray[np.void]) -> int:
-        """Each request has its own, under a name of its own."""
-        offset = self._heaps.prompts.take(len(grammar) // 4)
-        if offset is None:
-            raise RingError("there is no room for the grammar in the lease's heap of prompts")
-        words = np.frombuffer(grammar, np.uint32)
-        self.region.prompts[self._lease, offset:][: len(words)] = words
-        descriptor["grammar_offset"], descriptor["grammar_words"] = offset, len(words)
-        descriptor["grammar_name"], descriptor["grammar_crc32c"] = self._tickets, crc32c(grammar)
-        return offset
+    def _take(self, size: Extent, grammar_words: int) -> tuple[int, Place, int | None]:
+        """A slot, a place in the heaps, and one for the grammar if it has words. Raises RingError, and has
+        taken nothing then."""
+        prompts, outputs = self._heaps.prompts, self._heaps.outputs
+        prompt_words, output_words = self._heaps.rooms(size)
+        prompt_words += prompts.rounded(grammar_words) if grammar_words else 0
+        if prompt_words > prompts.size or output_words > outputs.size:
+            raise RingError(
+                f"the request takes {prompt_words} words for its prompt and {output_words} for its answer, "
+                f"the lease's heaps have {prompts.size} and {outputs.size}"
+            )
+        taken = self._try_take(size, grammar_words)
+        if taken is None:
+            self._collect()
+            taken = self._try_take(size, grammar_words)
+        if taken is None:
+            raise RingError("all slots of the lease are in use, or there is no room in its heaps")
+        return taken
+
+    def _try_take(self, size: Extent, grammar_words: int) -> tuple[int, Place, int | None] | None:
+        place = self._heaps.take(size) if self._free else None
+        if place is None:
+            return None
+        grammar_at = self._heaps.prompts.take(grammar_words) if grammar_words else None
+        if grammar_words and grammar_at is None:
+            self._heaps.give_back(place)
+            return None
+        return self._free.pop(), place, grammar_at
+
+    def _write_prompts(self, offset: int, words: NDArray[np.uint32]) -> None:
+        self.region.prompts[self._lease, offset : offset + len(words)] = words
 
     def start(self, stream: Stream) -> None:
         """Submits what `prepare` wrote."""
         self._command(stream.slot, stream.sequence, abi.Command.SUBMIT)
 
+    def _check_held(self) -> None:
+        if not self._granted():
+            raise RingError(f"lease {self._lease} was lost")
+
     def _command(self, slot: int, sequence: int, command: abi.Command) -> None:
+        self._check_held()
         self.region.requests[slot] = request_word(sequence, command, self._epoch)
 
     def cancel(self, stream: Stream) -> None:
@@ -252,4 +283,5 @@ class RingClient:
         """Gives the lease back: the scheduler cancels what is open."""
         self._closing.set()
         self._thread.join()
-        self.region.leases["word"][self._lease] = 0
+        if self._granted():
+            self.region.leases["word"][self._lease] = 0

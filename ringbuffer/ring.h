@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #define BLINK_MAGIC 0x474e49524b4e4c42ull /* "BLNKRING" in memory order */
-#define BLINK_ABI_VERSION 1u
+#define BLINK_ABI_VERSION 2u
 #define BLINK_MAX_LEASES 32u     /* frontends that can be attached at once */
 #define BLINK_MAX_SLOTS 4096u    /* paper section 4.2; a slot's number fits 12 bits of the scheduler's bookkeeping */
 #define BLINK_SLOT_ALIGNMENT 16u /* a lease owns whole 128-byte lines of request words */
@@ -41,7 +41,7 @@ extern "C" {
 #define BLINK_LEASE_TIMEOUT_NS 1000000000ull        /* an unchanged lease word is reclaimed after this long */
 #define BLINK_LONGEST_LEASE_NS 30000000000ull       /* ... or after what its frontend asked for, up to this long */
 #define BLINK_HEARTBEAT_TIMEOUT_NS 2000000000ull    /* the backend is lost after this long without a beat */
-#define BLINK_TORN_PAYLOAD_TIMEOUT_NS 1000000000ull /* a payload whose checksum stays wrong this long is refused */
+#define BLINK_TORN_PAYLOAD_TIMEOUT_NS 1000000000ull /* a payload that stays torn this long is refused */
 /* In GPU memory: a shorter host-to-device copy of another process waits a time slice behind the persistent kernel. A
  * short prompt that has this much room is copied in this size (nic_frontend/README.md, U2). */
 #define BLINK_COPY_ENGINE_BYTES 32768u
@@ -83,7 +83,7 @@ enum blink_reason {
   BLINK_REASON_LENGTH = 3,    /* max_tokens or the context limit */
   BLINK_REASON_CANCELLED = 4, /* CANCEL, or the lease was lost */
   BLINK_REASON_ERROR_FIRST = 16,
-  BLINK_REASON_BAD_CHECKSUM = 16, /* the payload never matched its CRC-32C, or changed while the request was paused */
+  BLINK_REASON_BAD_CHECKSUM = 16, /* the payload was torn for too long (R4), or changed while the request was paused */
   BLINK_REASON_EMPTY_PROMPT = 17,
   BLINK_REASON_PROMPT_TOO_LONG = 18, /* prompt leaves no room for one token in the context, or in the KV cache */
   BLINK_REASON_BAD_TOKEN = 19,       /* a prompt token outside the vocabulary */
@@ -205,13 +205,14 @@ struct blink_lease_ack {
   uint8_t pad[120];
 };
 
-/* (F) what a request asks for. `crc32c` covers the bytes before it, then the prompt's tokens and the controls,
+/* (F) what a request asks for. `sequence` and `epoch` say which request's it is: all 32 bits of the lease's epoch, of
+ * which the request word has 24. `crc32c` covers the bytes before it, then the prompt's tokens and the controls,
  * little-endian (R4). extents.h says what lies where in the ranges. */
 struct blink_descriptor {
-  uint32_t sequence;
+  uint32_t sequence; /* with `epoch` one aligned 8-byte word, as `ticket` is with `client`: each is read by one load */
+  uint32_t epoch;
   uint32_t prompt_tokens;
   uint32_t max_tokens; /* output tokens, at least 1 */
-  uint32_t min_tokens; /* end and stop ids are not sampled before this many output tokens */
   uint64_t seed;
   uint64_t salt[2];         /* requests share cached keys and values only where these are equal */
   float temperature;        /* >= 0; 0 is greedy */
@@ -224,6 +225,7 @@ struct blink_descriptor {
   uint32_t flags;           /* enum blink_request_flags */
   uint32_t ticket;          /* order of submission within this lease, wrapping */
   uint32_t client;          /* for whom: clients take turns, whatever their leases; any number, the same for the same */
+  uint32_t min_tokens;      /* end and stop ids are not sampled before this many output tokens */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of
@@ -242,8 +244,7 @@ struct blink_descriptor {
   uint32_t grammar_words;
   uint32_t grammar_name;
   uint32_t grammar_crc32c; /* of these words */
-  uint32_t reserved0;
-  uint32_t crc32c; /* the last word */
+  uint32_t crc32c;         /* the last word */
 };
 
 /* (S) one bulk read of this table usually tells a frontend all that is new (paper section 4.4, "Token reader"). */

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x1469f136f2cefe6eull
+#define BLINK_RING_LAYOUT_HASH 0xc2ba240877458a55ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -93,9 +93,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, word) == 0, "blink_lease
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_ack, pad) == 8, "blink_lease_ack.pad");
 BLINK_ASSERT(sizeof(struct blink_descriptor) == 200, "blink_descriptor");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, sequence) == 0, "blink_descriptor.sequence");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 4, "blink_descriptor.prompt_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 8, "blink_descriptor.max_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_tokens) == 12, "blink_descriptor.min_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, epoch) == 4, "blink_descriptor.epoch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_tokens) == 8, "blink_descriptor.prompt_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, max_tokens) == 12, "blink_descriptor.max_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, seed) == 16, "blink_descriptor.seed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, salt) == 24, "blink_descriptor.salt");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, temperature) == 40, "blink_descriptor.temperature");
@@ -108,21 +108,21 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 6
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 68, "blink_descriptor.flags");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, client) == 76, "blink_descriptor.client");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 80, "blink_descriptor.n_stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 84, "blink_descriptor.stop_ids");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 144, "blink_descriptor.prompt_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 148, "blink_descriptor.prompt_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 152, "blink_descriptor.output_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 156, "blink_descriptor.output_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, logprob_words) == 160, "blink_descriptor.logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_logprob_words) == 164, "blink_descriptor.prompt_logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_biases) == 168, "blink_descriptor.n_biases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ban_words) == 172, "blink_descriptor.ban_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_offset) == 176, "blink_descriptor.grammar_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_words) == 180, "blink_descriptor.grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_name) == 184, "blink_descriptor.grammar_name");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_crc32c) == 188, "blink_descriptor.grammar_crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, reserved0) == 192, "blink_descriptor.reserved0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_tokens) == 80, "blink_descriptor.min_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_stop_ids) == 84, "blink_descriptor.n_stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, stop_ids) == 88, "blink_descriptor.stop_ids");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_offset) == 148, "blink_descriptor.prompt_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_room) == 152, "blink_descriptor.prompt_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_offset) == 156, "blink_descriptor.output_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, output_room) == 160, "blink_descriptor.output_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, logprob_words) == 164, "blink_descriptor.logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, prompt_logprob_words) == 168, "blink_descriptor.prompt_logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_biases) == 172, "blink_descriptor.n_biases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ban_words) == 176, "blink_descriptor.ban_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_offset) == 180, "blink_descriptor.grammar_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_words) == 184, "blink_descriptor.grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_name) == 188, "blink_descriptor.grammar_name");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, grammar_crc32c) == 192, "blink_descriptor.grammar_crc32c");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, crc32c) == 196, "blink_descriptor.crc32c");
 BLINK_ASSERT(sizeof(struct blink_progress) == 64, "blink_progress");
 BLINK_ASSERT(__builtin_offsetof(struct blink_progress, status) == 0, "blink_progress.status");
@@ -223,9 +223,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_lease_ack, word) \
   X(blink_lease_ack, pad) \
   X(blink_descriptor, sequence) \
+  X(blink_descriptor, epoch) \
   X(blink_descriptor, prompt_tokens) \
   X(blink_descriptor, max_tokens) \
-  X(blink_descriptor, min_tokens) \
   X(blink_descriptor, seed) \
   X(blink_descriptor, salt) \
   X(blink_descriptor, temperature) \
@@ -238,6 +238,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, flags) \
   X(blink_descriptor, ticket) \
   X(blink_descriptor, client) \
+  X(blink_descriptor, min_tokens) \
   X(blink_descriptor, n_stop_ids) \
   X(blink_descriptor, stop_ids) \
   X(blink_descriptor, prompt_offset) \
@@ -252,7 +253,6 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, grammar_words) \
   X(blink_descriptor, grammar_name) \
   X(blink_descriptor, grammar_crc32c) \
-  X(blink_descriptor, reserved0) \
   X(blink_descriptor, crc32c) \
   X(blink_progress, status) \
   X(blink_progress, prefix) \

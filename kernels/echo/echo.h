@@ -92,8 +92,8 @@ class Echo {
     s.seen = request;
   }
 
-  // The payload must be that of the word which published it (R2): the descriptor carries the sequence, and the prompt's
-  // last token the low half of `seed`. One that is not is counted.
+  // The payload must be that of the word which published it (R2): the descriptor carries sequence and epoch, and the
+  // prompt's last token the low half of `seed`. One that is not is counted.
   BLINK_FN bool accept(uint32_t i, uint32_t sequence) {
     blink_echo_slot& s = slots_[i];
     const auto* descriptor = word<blink_descriptor>(header_->descriptors_offset, i);
@@ -101,8 +101,9 @@ class Echo {
     const uint64_t at = p_.load(&descriptor->prompt_offset);
     const uint32_t* prompt = word<uint32_t>(header_->prompts_offset, at);
     const uint64_t output = p_.load(&descriptor->output_offset), room = p_.load(&descriptor->output_room);
-    if (p_.load(&descriptor->sequence) != sequence || n == 0 || at + n > header_->prompt_heap || room == 0 ||
-        output + room > header_->output_heap || p_.load(prompt + n - 1) != low(p_.load(&descriptor->seed))) {
+    const bool same = p_.load(&descriptor->sequence) == sequence && p_.load(&descriptor->epoch) == epoch_;
+    if (!same || n == 0 || at + n > header_->prompt_heap || room == 0 || output + room > header_->output_heap ||
+        p_.load(prompt + n - 1) != low(p_.load(&descriptor->seed))) {
       p_.add(&header_->stats.torn_payloads, uint64_t(1));
       return false;
     }

@@ -152,6 +152,19 @@ BLINK_FN uint32_t Scheduler<P>::scan_requests(bool older) {
   return claimed;
 }
 
+BLINK_FN constexpr bool are_one_word(uint64_t first, uint64_t second) {
+  return first % 8 == 0 && second == first + 4;
+}
+static_assert(are_one_word(__builtin_offsetof(blink_descriptor, sequence),
+                           __builtin_offsetof(blink_descriptor, epoch)));
+static_assert(are_one_word(__builtin_offsetof(blink_descriptor, ticket), __builtin_offsetof(blink_descriptor, client)));
+
+// Two words of a descriptor that are one, by one load: each load crosses PCIe when the ring is in host memory.
+template <class P>
+BLINK_FN uint64_t Scheduler<P>::load_two(const uint32_t* first) const {
+  return p.load(reinterpret_cast<const uint64_t*>(first));
+}
+
 // One slot's request word changed; `older` as above. True if it is a new submission. A word that breaks the protocol
 // changes nothing (R3).
 template <class P>
@@ -167,8 +180,8 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   uint32_t order = 0, client = 0;  // none, also if the payload was overtaken, and nobody knows its ticket (R4)
   if (submitted) {
     const blink_descriptor& d = c.descriptors[slot];
-    const uint32_t sequence = p.load(&d.sequence), ticket = p.load(&d.ticket), of = p.load(&d.client);
-    if (sequence == low(word)) order = ticket_order(ticket, lease), client = of;
+    const uint64_t whose = load_two(&d.sequence), turn = load_two(&d.ticket);
+    if (whose == pair_word(low(word), lease.epoch)) order = ticket_order(low(turn), lease), client = high(turn);
   }
   if (older && (order == 0 || order >= lease.newest)) return false;
   c.seen[slot] = word;
@@ -176,6 +189,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   if (command < BLINK_COMMAND_SUBMIT || command > BLINK_COMMAND_RELEASE) return false;
   if (fresh) {
     r.submission = low(word);
+    r.epoch = lease.epoch;
     r.state = BLINK_STATE_PREFILL_PENDING;
     r.sequence_index = BLINK_NO_SEQUENCE;
     r.generated = r.cached = r.restarted = 0;

@@ -29,6 +29,13 @@ BLINK_FN bool Scheduler<P>::replaced(const blink_request& r, const blink_descrip
   return r.state == BLINK_STATE_DECODE_PAUSED && (d.crc32c != r.crc32c || d.prompt_tokens != r.prompt_tokens);
 }
 
+// Whether a descriptor says that it is this request's, and not one of the same slot that comes late, from an earlier
+// request or from an earlier epoch of the lease (R4).
+template <class P>
+BLINK_FN bool Scheduler<P>::belongs(const blink_request& r, const blink_descriptor& d) {
+  return d.sequence == r.submission && d.epoch == r.epoch;
+}
+
 // Whether a prompt and its controls lie in their lease's part of the heap, by a descriptor that need not be whole.
 template <class P>
 BLINK_FN bool Scheduler<P>::prompt_in_heap(const blink_descriptor& d) const {
@@ -51,7 +58,7 @@ BLINK_FN uint32_t Scheduler<P>::payload_end(const blink_descriptor& d) const {
 }
 template <class P>
 BLINK_FN bool Scheduler<P>::readable(const blink_request& r, const blink_descriptor& d) const {
-  return d.sequence == r.submission && d.prompt_tokens <= t.max_context && counts_are_good(d) &&
+  return belongs(r, d) && d.prompt_tokens <= t.max_context && counts_are_good(d) &&
          control_words(d, t.vocab_size) <= t.control_words && prompt_in_heap(d);
 }
 

@@ -123,10 +123,12 @@ class Scheduler {
   BLINK_FN void observe_requests();
   BLINK_FN uint32_t scan_requests(bool older);
   BLINK_FN bool on_request_word(uint32_t slot, bool older);
+  BLINK_FN uint64_t load_two(const uint32_t* first) const;
   BLINK_FN void reset_slots(uint32_t lease);
   BLINK_FN void publish_stats();
 
   // ------------------------------------------------------------ payload.h
+  BLINK_FN static bool belongs(const blink_request& r, const blink_descriptor& d);
   BLINK_FN bool replaced(const blink_request& r, const blink_descriptor& d) const;
   BLINK_FN bool prompt_in_heap(const blink_descriptor& d) const;
   BLINK_FN bool readable(const blink_request& r, const blink_descriptor& d) const;

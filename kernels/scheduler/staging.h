@@ -151,11 +151,9 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   const uint32_t problem = judge(r, d, found);
   if (!problem) {
     if (d.grammar_words == 0) not_torn(r);
-    if (!r.placed) {
-      r.arrival = make_arrival(s.claims, kNewTicket, slot);
-      r.client = d.client;
-      r.placed = 1;
-    }
+    if (!r.placed) r.arrival = make_arrival(s.claims, kNewTicket, slot);
+    r.placed = 1;
+    r.client = d.client;
     blink_sequence& staged = c.sequences[sequence];
     staged = {};
     staged.use = BLINK_SEQUENCE_STAGED;
@@ -173,7 +171,7 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
     finish(slot, problem);
     return 1;
   }
-  const bool misplaced = d.sequence == r.submission && !prompt_in_heap(d);
+  const bool misplaced = belongs(r, d) && !prompt_in_heap(d);
   return tear(slot, misplaced ? BLINK_REASON_BAD_RANGE : BLINK_REASON_BAD_CHECKSUM);
 }
 

@@ -20,10 +20,11 @@ enum blink_sequence_use {
 
 /* A slot's request, as the scheduler knows it. */
 struct blink_request {
-  uint64_t arrival;       /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
-  uint64_t torn_since_ns; /* when the payload was first found torn; 0: never */
-  uint64_t torn_last_ns;  /* ... and last */
-  uint32_t submission;
+  uint64_t arrival;        /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
+  uint64_t torn_since_ns;  /* when the payload was first found torn; 0: never */
+  uint64_t torn_last_ns;   /* ... and last */
+  uint32_t submission;     /* its sequence */
+  uint32_t epoch;          /* the lease's when it was submitted: its payload carries both (R4) */
   uint32_t state;          /* enum blink_state, as published */
   uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;

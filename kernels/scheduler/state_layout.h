@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x55b788ec8ff6e904ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x35657e0b41d34ca9ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -12,20 +12,21 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_requ
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, submission) == 24, "blink_request.submission");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, state) == 28, "blink_request.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, sequence_index) == 32, "blink_request.sequence_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 36, "blink_request.prompt_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 40, "blink_request.max_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 44, "blink_request.generated");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 48, "blink_request.crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 52, "blink_request.output_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_room) == 56, "blink_request.output_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, logprob_words) == 60, "blink_request.logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_logprob_words) == 64, "blink_request.prompt_logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 68, "blink_request.cached");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 72, "blink_request.restarted");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 76, "blink_request.client");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 80, "blink_request.placed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, epoch) == 28, "blink_request.epoch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, state) == 32, "blink_request.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, sequence_index) == 36, "blink_request.sequence_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 40, "blink_request.prompt_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 44, "blink_request.max_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 48, "blink_request.generated");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 52, "blink_request.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 56, "blink_request.output_offset");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_room) == 60, "blink_request.output_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, logprob_words) == 64, "blink_request.logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_logprob_words) == 68, "blink_request.prompt_logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 72, "blink_request.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 76, "blink_request.restarted");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 80, "blink_request.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 84, "blink_request.placed");
 BLINK_ASSERT(sizeof(struct blink_sequence) == 88, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
@@ -217,6 +218,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, torn_since_ns) \
   X(blink_request, torn_last_ns) \
   X(blink_request, submission) \
+  X(blink_request, epoch) \
   X(blink_request, state) \
   X(blink_request, sequence_index) \
   X(blink_request, prompt_tokens) \

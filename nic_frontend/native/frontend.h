@@ -98,9 +98,9 @@ BLINK_EXPORT uint32_t blink_reader_open(struct blink_reader* reader, uint32_t ep
 
 /* Submits n requests to idle slots. `prompts` holds their tokens back to back, and behind each prompt its controls, as
  * many as its descriptor says (extents.h). The descriptor's ranges of the lease's heaps are this request's alone until
- * BLINK_EVENT_FREED. Fills in each descriptor's sequence, ticket and crc32c. Returns n, or 0 when the lease is lost or
- * the link is down. Where the link breaks underway, n is returned and the reader finds out which of them arrived (V7):
- * the others end with BLINK_EVENT_LOST. */
+ * BLINK_EVENT_FREED. Fills in each descriptor's sequence, epoch, ticket and crc32c. Returns n, or 0 when the lease is
+ * lost or the link is down. Where the link breaks underway, n is returned and the reader finds out which of them
+ * arrived (V7): the others end with BLINK_EVENT_LOST. */
 BLINK_EXPORT uint32_t blink_reader_submit(struct blink_reader* reader, uint32_t n, const uint32_t* slots,
                                           struct blink_descriptor* descriptors, const uint32_t* prompts);
 

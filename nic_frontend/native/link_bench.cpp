@@ -60,6 +60,7 @@ class Trips {
     blink_descriptor descriptor = request(uint32_t(prompt_.size()), 1, sequence_);
     place(descriptor, slot_, header_);
     descriptor.sequence = sequence_;
+    descriptor.epoch = epoch_;
     const size_t prompt_bytes = prompt_.size() * sizeof(uint32_t);
     const uint32_t crc = blink::crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
     descriptor.crc32c = blink::crc32c(crc, prompt_.data(), prompt_bytes);

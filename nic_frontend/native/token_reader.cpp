@@ -82,6 +82,7 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
     const uint64_t slot = first_slot_ + slots[i];
     const size_t words = payload_words(descriptor, header_.vocab_size), prompt_bytes = words * sizeof(uint32_t);
     descriptor.sequence = ++slots_[slots[i]].sequence;
+    descriptor.epoch = lease_.epoch();
     descriptor.ticket = ticket_++;
     const uint32_t crc = crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
     descriptor.crc32c = crc32c(crc, prompts, prompt_bytes);
@@ -91,7 +92,7 @@ uint32_t TokenReader::submit(uint32_t n, const uint32_t* slots, blink_descriptor
     burst[i].descriptor = {header_.descriptors_offset + slot * sizeof(blink_descriptor), &descriptor,
                            sizeof(blink_descriptor), sizeof(blink_descriptor)};
     burst[i].word_offset = header_.requests_offset + slot * 8;
-    burst[i].word = request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, lease_.epoch());
+    burst[i].word = request_word(descriptor.sequence, BLINK_COMMAND_SUBMIT, descriptor.epoch);
     prompts += words;
   }
   const uint32_t connection = link_.submit(burst.data(), n);

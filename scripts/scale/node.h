@@ -168,6 +168,7 @@ class Node {
     open_[slot] = request;
     blink_descriptor d{};
     d.sequence = ++sequences_[slot];
+    d.epoch = kEpoch;
     d.prompt_tokens = request->prompt;
     d.max_tokens = request->answer;
     d.top_p = d.repetition_penalty = 1;

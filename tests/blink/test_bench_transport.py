@@ -140,7 +140,7 @@ def test_the_echo_refuses_a_payload_that_is_not_of_its_word(tmp_path: Path) -> N
     region.requests[2] = request_word(1, Command.SUBMIT, lease.epoch)
     while region.stats()["torn_payloads"] < 100:
         assert Status.unpack(int(region.progress["status"][2])).state == State.EMPTY
-    region.descriptors["sequence"][2] = 1  # the payload arrives
+    region.descriptors["epoch"][2], region.descriptors["sequence"][2] = lease.epoch, 1  # the payload arrives
     while (status := Status.unpack(int(region.progress["status"][2]))).state != State.DECODE_COMPLETED:
         pass
     assert (status.sequence, status.count) == (1, 3)

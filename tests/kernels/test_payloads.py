@@ -1,4 +1,5 @@
-"""The payloads of requests in scripted simulations: their places in the heaps, and slices of long ones."""
+"""The payloads of requests in scripted simulations: their places in the heaps, slices of long ones, and whole
+ones of an earlier epoch."""
 
 from __future__ import annotations
 
@@ -46,3 +47,16 @@ def test_an_answer_ends_where_its_range_does(play: Play) -> None:
 def test_a_long_payload_is_read_in_slices(play: Play, script: str) -> None:
     """S18: no turn of the loop reads more than it may, whatever comes between two slices."""
     play(script)
+
+
+@pytest.mark.parametrize("slices", [0, 1])
+def test_a_whole_payload_of_an_earlier_epoch_is_not_served_and_the_right_one_is(
+    play: Play, slices: int
+) -> None:
+    """R4: also where the request word cannot tell the epochs apart, by their low 24 bits."""
+    play("earlier_epoch", slices)
+
+
+def test_a_request_whose_slot_keeps_a_payload_of_an_earlier_epoch_is_refused(play: Play) -> None:
+    """R4, R7."""
+    play("earlier_epoch_only")

@@ -67,6 +67,7 @@ COUNTERS = (
     "dead_ends",
     "wide",
     "scored",
+    "outdated",
 )
 
 

@@ -11,6 +11,7 @@ from limits import PROGRAM_S
 
 SCRIPTS = (
     "many_prompts", "full_batch", "one_place_each", "full_pages", "one_at_a_time", "newcomers",
+    "torn_client",
 )  # fmt: skip
 
 

@@ -194,11 +194,12 @@ class MockBackend:
         row.controls = prompt[n_tokens:]
         row.grammar = self._grammar(lease, descriptor)
         covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]]
+        whose = int(descriptor["sequence"]), int(descriptor["epoch"])
+        assert whose == (row.sequence, self._epochs[lease])
         if crc32c(prompt.tobytes(), crc32c(covered)) != descriptor["crc32c"]:
             self.bad_checksums += 1
             self._finish(slot, row, Reason.BAD_CHECKSUM)
             return
-        assert descriptor["sequence"] == row.sequence
         row.answer = self.answer(row)
         cached = self.cached_tokens if isinstance(self.cached_tokens, int) else self.cached_tokens(row)
         self.region.progress["prefix"][slot] = pair_word(row.sequence, cached)

@@ -15,7 +15,7 @@
 #include "nic_frontend/native/frontend.h"
 #include "ringbuffer/words.h"
 
-constexpr uint32_t kSlots = 64, kPrompt = 16, kOutput = 64;
+constexpr uint32_t kSlots = 64, kPrompt = 16, kOutput = 64, kEpoch = 1;
 constexpr uint64_t kLeases = 4096, kAcks = 8192, kWords = 12288, kDescriptors = 16384, kProgress = 32768,
                    kPrompts = 36864, kOutputs = 40960, kEnd = kOutputs + kSlots * kOutput * 8;
 
@@ -45,7 +45,7 @@ inline void place(blink_descriptor& descriptor, uint32_t slot) {
   descriptor.output_offset = (kSlots - 1 - slot) * kOutput;
 }
 
-// A zeroed region with a header, and its only lease granted for epoch 1.
+// A zeroed region with a header, and its only lease granted for kEpoch.
 inline uint8_t* make_region() {
   const auto region = static_cast<uint8_t*>(std::aligned_alloc(4096, (kEnd + 4095) / 4096 * 4096));
   std::memset(region, 0, kEnd);
@@ -62,7 +62,7 @@ inline uint8_t* make_region() {
   header->progress_offset = kProgress;
   header->prompts_offset = kPrompts;
   header->outputs_offset = kOutputs;
-  *word(region, kAcks) = blink::pair_word(1, BLINK_LEASE_GRANTED);
+  *word(region, kAcks) = blink::pair_word(kEpoch, BLINK_LEASE_GRANTED);
   return region;
 }
 
@@ -128,7 +128,8 @@ struct Scheduler {
     load(kDescriptors + slot * sizeof(descriptor), &descriptor, sizeof(descriptor));
     load(kPrompts + descriptor.prompt_offset * 4, prompt, sizeof(prompt));
     const uint32_t crc = blink::crc32c(0, &descriptor, offsetof(blink_descriptor, crc32c));
-    const bool whole = descriptor.sequence == rows[slot].sequence && descriptor.prompt_tokens <= kPrompt &&
+    const bool whole = descriptor.sequence == rows[slot].sequence && descriptor.epoch == kEpoch &&
+                       descriptor.prompt_tokens <= kPrompt &&
                        blink::crc32c(crc, prompt, descriptor.prompt_tokens * 4) == descriptor.crc32c;
     if (!whole) {
       if (!patient) fail("the payload does not match its checksum", slot, descriptor.sequence);

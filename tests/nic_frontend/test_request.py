@@ -16,13 +16,13 @@ SAMPLING = Sampling(
     repetition_penalty=1.5, presence_penalty=-0.5, frequency_penalty=0.75, ignore_eos=True, stop_ids=(8, 9),
 )  # fmt: skip
 WRITTEN: dict[str, Any] = {
-    "sequence": 0, "prompt_tokens": 4, "max_tokens": 11, "min_tokens": 3, "seed": 2**63 + 5, "salt": [0, 0],
-    "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repetition_penalty": 1.5,
+    "sequence": 0, "epoch": 0, "prompt_tokens": 4, "max_tokens": 11, "min_tokens": 3, "seed": 2**63 + 5,
+    "salt": [0, 0], "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repetition_penalty": 1.5,
     "presence_penalty": -0.5, "frequency_penalty": 0.75, "flags": abi.RequestFlags.IGNORE_EOS, "ticket": 0,
     "client": 77, "n_stop_ids": 2, "stop_ids": [8, 9] + [0] * 13, "prompt_offset": 0, "prompt_room": 0,
     "output_offset": 0, "output_room": 0, "logprob_words": 0, "prompt_logprob_words": 0, "n_biases": 0,
     "ban_words": 0, "grammar_offset": 0, "grammar_words": 0, "grammar_name": 0, "grammar_crc32c": 0,
-    "reserved0": 0, "crc32c": 0,
+    "crc32c": 0,
 }  # fmt: skip
 
 

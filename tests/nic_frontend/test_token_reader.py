@@ -44,7 +44,8 @@ def test_submission_is_payload_then_word(bench: Bench) -> None:
     (sequence,) = bench.submit(3, prompt=(11, 12, 13, 14))
     assert bench.request(3) == (1, Command.SUBMIT)
     descriptor = bench.region.descriptors[3]
-    assert (descriptor["sequence"], descriptor["prompt_tokens"], descriptor["ticket"]) == (sequence, 4, 0)
+    assert (descriptor["sequence"], descriptor["epoch"]) == (sequence, bench.lease.epoch)
+    assert (descriptor["prompt_tokens"], descriptor["ticket"]) == (4, 0)
     prompt = bench.prompt(3)[:4]
     assert prompt.tolist() == [11, 12, 13, 14]
     covered = descriptor.tobytes()[: abi.Descriptor.fields["crc32c"][1]] + prompt.astype("<u4").tobytes()
@@ -248,11 +249,13 @@ def test_a_lost_lease_stops_every_write(bench: Bench) -> None:
     assert np.array_equal(bench.region.requests, words)
     assert int(bench.region.leases["word"][0]) == beat
 
+    lost = bench.lease.epoch
     bench.status(0, sequence, State.EMPTY, 0)
     bench.lease.ask(1.0)
     bench.grant()
     bench.reader.open()
     assert bench.submit(0) == [sequence + 1]
+    assert bench.region.descriptors["epoch"][0] == bench.lease.epoch == lost + 1  # R4
 
 
 def test_a_full_queue_loses_nothing(bench: Bench) -> None:

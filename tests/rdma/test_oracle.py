@@ -61,6 +61,7 @@ def test_it_submits_and_is_answered(backend: MockBackend, initiator: Initiator) 
     descriptor = np.zeros((), abi.Descriptor)
     values = {
         "sequence": 1,
+        "epoch": 1,
         "prompt_tokens": len(prompt),
         "max_tokens": 9,
         "prompt_room": len(prompt),

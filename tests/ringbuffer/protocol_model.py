@@ -8,9 +8,10 @@ side that crashes at any step is a state after which that side does nothing more
   notices.
 - The backend dies. Another makes a new ring; what the frontend then writes goes to the old one.
 
-A payload may arrive after the word that announces it. Those on their way land, or are lost, before the next
-epoch of the lease is asked for: the stores of a process are done when it has died, and connections are closed
-then (V4).
+A payload may arrive after the word that announces it, or never, and at any time later: also when its
+frontend has died, when the lease has been granted again, and when the slot's sequence has come to be that of
+the late payload. What a frontend has prepared but not announced is such a payload, too. One payload at a time
+is late, and any may be.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def frontend_steps(w: World) -> Iterator[World]:
     if w.mode is Mode.DEAD:  # another process takes the lock, and asks: Lease.ask
         if w.asked < MAX_EPOCH:
             asked = max(w.asked, w.granted) + 1
-            yield replace(w, mode=Mode.ATTACHING, epoch=asked, asked=asked, late=Payload(), home=w.ring)
+            yield replace(w, mode=Mode.ATTACHING, epoch=asked, asked=asked, home=w.ring)
         return
     if w.home != w.ring:  # its ring is another backend's by now: F11
         yield replace(w, mode=Mode.DEAD)
@@ -99,9 +100,11 @@ def frontend_steps(w: World) -> Iterator[World]:
     elif w.mode is Mode.IDLE and w.sequence < MAX_SEQUENCE:
         new, whole = w.sequence + 1, Payload(w.sequence + 1, w.epoch)
         yield replace(w, payload=whole) if w.payload != whole else w  # ... and it may die before the word
+        yield replace(w, late=whole)  # ... or before the payload has arrived
         opened = replace(w, mode=Mode.OPEN, sequence=new, word=Word(new, SUBMIT, w.epoch))
         yield replace(opened, payload=whole)
-        yield replace(opened, payload=Payload(), late=whole)  # torn or overtaken
+        yield replace(opened, late=whole)  # overtaken: what was there before, or half of it, is still there
+        yield opened  # lost
     elif w.mode in (Mode.OPEN, Mode.CANCELLED):
         if w.mode is Mode.OPEN:
             yield replace(w, mode=Mode.CANCELLED, word=Word(w.sequence, CANCEL, w.epoch))
@@ -112,11 +115,11 @@ def frontend_steps(w: World) -> Iterator[World]:
     lost = w.mode is not Mode.ATTACHING and (w.granted, w.lease) != (w.epoch, LeaseState.GRANTED)
     if lost and w.asked < MAX_EPOCH:  # F4: it asks anew, and writes nothing more with the old epoch
         asked = max(w.asked, w.granted) + 1
-        yield replace(w, mode=Mode.ATTACHING, epoch=asked, asked=asked, late=Payload())
+        yield replace(w, mode=Mode.ATTACHING, epoch=asked, asked=asked)
 
 
 def network_steps(w: World) -> Iterator[World]:
-    if w.late.sequence and w.home == w.ring:
+    if w.late.sequence:
         yield replace(w, payload=w.late, late=Payload())
 
 
@@ -127,7 +130,7 @@ def scheduler_steps(w: World) -> Iterator[World]:
         return
     if w.word != w.seen:
         yield observe(replace(w, seen=w.word))
-    if state is PENDING and w.payload.sequence == sequence:
+    if state is PENDING and w.payload == Payload(sequence, w.granted):
         yield replace(w, status=(sequence, RUNNING), served=w.payload)
     if state is PENDING:
         yield replace(w, status=(sequence, COMPLETED))  # BAD_CHECKSUM, after a time in which it was not whole
@@ -160,7 +163,7 @@ def observe(w: World) -> World:
 
 def crashes(w: World) -> Iterator[World]:
     if w.mode is not Mode.DEAD:
-        yield replace(w, mode=Mode.DEAD, late=Payload())
+        yield replace(w, mode=Mode.DEAD)
     if w.lease is LeaseState.GRANTED:  # its word stands still: its frontend has died, or stands still
         yield replace(emptied(w), lease=LeaseState.RECLAIMED)
     if w.ring < MAX_RING:
@@ -172,7 +175,16 @@ def steps(w: World) -> list[World]:
     found = [*frontend_steps(w), *network_steps(w), *scheduler_steps(w), *crashes(w)]
     for after in found:
         check(w, after)
-    return found
+    return [forgotten(after) for after in found]
+
+
+def forgotten(w: World) -> World:
+    """Without payloads whose sequence has gone by: none comes back, so these are like torn ones, and there
+    are far fewer states."""
+    sequence, state = w.status
+    oldest = sequence if state is PENDING else sequence + 1
+    payload, late = (p if p.sequence >= oldest else Payload() for p in (w.payload, w.late))
+    return replace(w, payload=payload, late=late)
 
 
 def check(w: World, after: World) -> None:

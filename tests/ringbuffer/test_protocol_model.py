@@ -90,11 +90,24 @@ def test_all_states_of_a_slot_and_of_a_lease_are_reached() -> None:
     assert unaware, "nobody writes after its lease was taken back"
 
 
+def test_a_payload_of_an_earlier_epoch_is_passed_by_until_the_right_one_is_there() -> None:
+    """R4: it has the sequence of the request that waits, and is whole."""
+    stale = [w for w in graph() if w.status == (w.payload.sequence, PENDING) and w.payload.epoch < w.granted]
+    right = {
+        w: replace(w, payload=model.Payload(w.status[0], w.granted), late=model.Payload()) for w in stale
+    }
+    mended = [right[w] for w in stale if right[w] in graph()[w] and w.asked == w.granted]
+    assert mended, "the right payload never comes after it"
+    assert all(after.status[1] is not RUNNING for w in stale for after in graph()[w])
+    assert all(any(after.status[1] is RUNNING for after in graph()[w]) for w in mended)
+
+
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
         ("observe_any_epoch", "observe"),
         ("serve_torn", "scheduler_steps"),
+        ("serve_any_epoch", "scheduler_steps"),
         ("keep_running", "emptied"),
     ],
 )
@@ -112,6 +125,11 @@ def test_the_model_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, broken:
     def serve_torn(w: World) -> Iterator[World]:
         yield from right(w)
         if w.status[1] is PENDING:
+            yield replace(w, status=(w.status[0], RUNNING), served=w.payload)
+
+    def serve_any_epoch(w: World) -> Iterator[World]:
+        yield from right(w)
+        if w.status == (w.payload.sequence, PENDING):
             yield replace(w, status=(w.status[0], RUNNING), served=w.payload)
 
     def keep_running(w: World) -> World:
@@ -146,7 +164,7 @@ def pair_steps(pair: Pair, movers: tuple[str, ...] = ("first", "second")) -> lis
             after += [x for x in model.crashes(w) if x.ring == w.ring]
         for x in after:
             model.check(w, x)
-        found += [replace(pair, **{name: x}) for x in after]
+        found += [replace(pair, **{name: model.forgotten(x)}) for x in after]
     return found
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbuffer import abi
-from ringbuffer.client import crc32c
+from ringbuffer.crc32c import crc32c
 from ringbuffer.words import Status, output_record, request_word
 
 

@@ -4,6 +4,7 @@
 
 #include "answer_checks.h"
 #include "grammar_cache.h"
+#include "outdated_payloads.h"
 #include "request_faults.h"
 
 namespace simulator {
@@ -12,6 +13,7 @@ class Frontend {
  public:
   Frontend(SimulatedRing& ring, uint32_t lease, Random& random)
       : answers(ring, random, [this](const std::string& what) { fail(what); }),
+        outdated(ring, random),
         ring_(ring),
         c_(ring.c),
         lease_(lease),
@@ -21,6 +23,7 @@ class Frontend {
 
   std::string error;
   AnswerChecks answers;
+  OutdatedPayloads outdated;
   bool quiet = false;   // submit nothing more
   bool tearing = true;  // let some payloads arrive after their request word
 
@@ -52,6 +55,7 @@ class Frontend {
     if (!quiet && random_.chance(1) && random_.chance(10)) leave();
     if (!quiet && random_.chance(1) && random_.chance(5) && epoch_ && !dead_until_) stand_still(now);
     if (!quiet && random_.chance(1)) write_late();
+    if (!quiet && !late_.empty() && random_.chance(1)) outdated.write(late_.begin()->first, late_.begin()->second);
     if (!quiet && random_.chance(1)) write_nonsense();
   }
 
@@ -143,6 +147,7 @@ class Frontend {
     s.ignore_eos = random_.chance(30);
     blink_descriptor d{};
     d.sequence = s.sequence;
+    d.epoch = epoch_;
     d.prompt_tokens = length;
     d.max_tokens = s.max_tokens;
     d.seed = s.seed;
@@ -166,6 +171,7 @@ class Frontend {
     } else {
       s.torn_until = now + random_() % 1'000'000;  // the payload is overtaken by its request word
       late_[slot] = d;
+      if (random_.chance(20)) outdated.write(slot, d);
     }
     s.ranges = d;
     request(slot, s.sequence, BLINK_COMMAND_SUBMIT);

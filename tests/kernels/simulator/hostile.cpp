@@ -86,6 +86,7 @@ class Attacker {
     const uint32_t s = slot(), sequence = blink::low(c_.progress[s].status) + 1;
     blink_descriptor d{};
     d.sequence = sequence;
+    d.epoch = epoch() + (random_() % 16 == 0);
     d.prompt_tokens = 1 + random_() % (ring_.sizes.max_context / 2);
     d.max_tokens = 1 + random_() % 40;
     d.seed = random_();

@@ -87,6 +87,7 @@ class Latency {
     uint32_t* prompt = ring.prompt(slot, d);
     for (uint32_t i = 0; i < prompt_tokens; ++i) prompt[i] = draw() % kVocab;
     d.sequence = 1;
+    d.epoch = kEpoch;
     d.prompt_tokens = prompt_tokens;
     d.max_tokens = max_tokens;
     d.seed = slot;

@@ -144,13 +144,13 @@ void cancelled_between_slices(ScriptedSimulation& w) {
 // The frontend is gone, and the next one that holds its lease uses slot and range at once.
 void lease_lost_between_slices(ScriptedSimulation& w) {
   begin_slices(w);
-  __atomic_store_n(&w.c.leases[1].word, blink::pair_word(2, 1), __ATOMIC_RELEASE);
-  w.expect(w.until([&] { return w.c.lease_acks[1].word == blink::pair_word(2, BLINK_LEASE_GRANTED); }),
-           "R6: no lease is granted");
+  w.take_over(1, 2);
   std::vector<uint32_t> other = long_prompt(900);
   std::reverse(other.begin(), other.end());
-  w.write(kOther, w.descriptor(2, 5), other);
-  __atomic_store_n(&w.c.request_words[kOther], blink::request_word(2, BLINK_COMMAND_SUBMIT, 2), __ATOMIC_RELEASE);
+  blink_descriptor d = w.descriptor(2, 5);
+  d.epoch = 2;
+  w.write(kOther, d, other);
+  w.request(kOther, 2, BLINK_COMMAND_SUBMIT, 2);
   expect_served(w, kOther, other);
   w.expect(!w.completed(0), "R6: another lease suffered");
 }
@@ -189,6 +189,61 @@ void paused_between_slices(ScriptedSimulation& w) {
   for (uint32_t slot : {0u, kOther}) w.expect(w.status(slot).count == 500, "S7: tokens are lost");
 }
 
+// ------------------------------------------------------------ payloads of an earlier epoch of the lease (R4)
+
+constexpr uint32_t kEarlier = ScriptedSimulation::kEpoch;
+
+// The lease has another frontend, which has submitted `prompt`; but in the slot lies a whole payload that its
+// predecessor wrote for a request of the same sequence.
+blink_descriptor submit_behind_earlier(ScriptedSimulation& w, const std::vector<uint32_t>& prompt, uint32_t epoch) {
+  w.attach();
+  w.take_over(1, epoch);
+  blink_descriptor d = w.descriptor(1, 5);
+  d.client = 7;
+  d.ticket = 9;
+  w.write(kOther, d, prompt);
+  w.request(kOther, 1, BLINK_COMMAND_SUBMIT, epoch);
+  d.epoch = epoch;
+  d.client = 8;
+  d.ticket = 1;
+  return d;
+}
+
+// It is not served, whatever its request word could say of the epoch, and the right one is as soon as it is there.
+void earlier_epoch(ScriptedSimulation& w) {
+  const std::vector<uint32_t> earlier = long_prompt(w.argument ? 1000 : 40);
+  const std::vector<uint32_t> prompt(earlier.rbegin(), earlier.rend());
+  const blink_descriptor d = submit_behind_earlier(w, earlier, kEarlier + BLINK_EPOCH_MASK + 1);
+  for (uint32_t slot : {0u, 1u}) w.submit(slot, {5, 6, 7}, 900);
+  bool served = false;
+  w.meanwhile = [&] { served |= w.status(kOther).state >= BLINK_STATE_PREFILL_PROCESSING; };
+  w.pass(BLINK_TORN_PAYLOAD_TIMEOUT_NS / 2);
+  w.meanwhile = [] {};
+  w.expect(!served, "R4: a payload of an earlier epoch was served");
+  if (served) return;
+  w.expect(w.status(kOther).state == BLINK_STATE_PREFILL_PENDING, "its request was not seen");
+  w.expect(!w.c.requests[kOther].placed, "R4: the place of an earlier epoch's request was taken for its own");
+  w.expect(w.c.state->stats.torn_payloads > 1, "R4: it was not read again");
+  w.write(kOther, d, prompt);
+  expect_served(w, kOther, prompt);
+  w.expect(w.c.requests[kOther].client == d.client, "S2: it had the turn of an earlier epoch's client");
+}
+
+// The right one never comes: the request ends, and the slot is of use again.
+void earlier_epoch_only(ScriptedSimulation& w) {
+  submit_behind_earlier(w, long_prompt(40), kEarlier + 1);
+  w.expect(w.until([&] { return w.completed(kOther); }, 2 * BLINK_TORN_PAYLOAD_TIMEOUT_NS), "R4: it waits for ever");
+  w.expect(w.status(kOther).reason == BLINK_REASON_BAD_CHECKSUM,
+           "R7: it ended with reason " + std::to_string(w.status(kOther).reason));
+  w.request(kOther, 1, BLINK_COMMAND_RELEASE, kEarlier + 1);
+  w.expect(w.until([&] { return w.status(kOther).state == BLINK_STATE_EMPTY; }), "a slot is not given back");
+  blink_descriptor d = w.descriptor(2, 5);
+  d.epoch = kEarlier + 1;
+  w.write(kOther, d, {8, 9});
+  w.request(kOther, 2, BLINK_COMMAND_SUBMIT, d.epoch);
+  expect_served(w, kOther, {8, 9});
+}
+
 constexpr Script kScripts[] = {
     {"out_of_range", out_of_range, kSmall},
     {"range_ends_answer", range_ends_answer, kSmall},
@@ -198,6 +253,8 @@ constexpr Script kScripts[] = {
     {"relaunch_between_slices", relaunch_between_slices, kThin},
     {"torn_between_slices", torn_between_slices, kSliced},
     {"paused_between_slices", paused_between_slices, kScarce},
+    {"earlier_epoch", earlier_epoch, kSliced},
+    {"earlier_epoch_only", earlier_epoch_only, kSliced},
 };
 
 }  // namespace

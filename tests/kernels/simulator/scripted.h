@@ -25,7 +25,8 @@ class ScriptedSimulation {
     uint32_t set;
     uint64_t start, done;
   };
-  struct Over {};  // thrown in the scheduler's pause when the script has ended
+  static constexpr uint32_t kEpoch = 1;  // that `attach` asks for, and that is written where no other is given
+  struct Over {};                        // thrown in the scheduler's pause when the script has ended
 
   explicit ScriptedSimulation(const Sizes& sizes)
       : ring(sizes),
@@ -64,12 +65,18 @@ class ScriptedSimulation {
     for (Run& run : runs) run.start -= ns, run.done -= ns;
   }
   void attach() {
-    for (uint32_t i = 0; i < c.n_leases; ++i) publish(&c.leases[i].word, blink::pair_word(1, beats_[i]));
-    until([&] { return c.lease_acks[c.n_leases - 1].word == blink::pair_word(1, BLINK_LEASE_GRANTED); });
+    for (uint32_t i = 0; i < c.n_leases; ++i) ask(i, kEpoch);
+    until([&] { return granted(c.n_leases - 1, kEpoch); });
+  }
+  // Another frontend holds the lease from now on.
+  void take_over(uint32_t lease, uint32_t epoch) {
+    ask(lease, epoch);
+    expect(until([&] { return granted(lease, epoch); }), "R6: no lease is granted");
   }
   blink_descriptor descriptor(uint32_t sequence, uint32_t max_tokens) const {
     blink_descriptor d{};
     d.sequence = sequence;
+    d.epoch = kEpoch;
     d.max_tokens = max_tokens;
     d.top_p = d.repetition_penalty = 1;
     d.flags = BLINK_FLAG_IGNORE_EOS;
@@ -83,8 +90,8 @@ class ScriptedSimulation {
     d.crc32c = reference_crc(d, prompt.data()) ^ torn;
     c.descriptors[slot] = d;
   }
-  void request(uint32_t slot, uint32_t sequence, uint32_t command) {
-    publish(&c.request_words[slot], blink::request_word(sequence, command, 1));
+  void request(uint32_t slot, uint32_t sequence, uint32_t command, uint32_t epoch = kEpoch) {
+    publish(&c.request_words[slot], blink::request_word(sequence, command, epoch));
   }
   void submit(uint32_t slot, const std::vector<uint32_t>& prompt, uint32_t max_tokens, bool torn = false) {
     blink_descriptor d = descriptor(1, max_tokens);
@@ -134,11 +141,15 @@ class ScriptedSimulation {
  private:
   static void publish(uint64_t* word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
+  void ask(uint32_t lease, uint32_t epoch) { publish(&c.leases[lease].word, blink::pair_word(epoch, ++beats_[lease])); }
+  bool granted(uint32_t lease, uint32_t epoch) const {
+    return c.lease_acks[lease].word == blink::pair_word(epoch, BLINK_LEASE_GRANTED);
+  }
   void beat() {
     if (silent || clock - last_beat_ < BLINK_LEASE_BEAT_NS / 2) return;
     last_beat_ = clock;
     for (uint32_t i = 0; i < c.n_leases; ++i) {
-      if (c.leases[i].word) publish(&c.leases[i].word, blink::pair_word(1, ++beats_[i]));
+      if (const uint32_t epoch = blink::low(c.leases[i].word)) ask(i, epoch);
     }
   }
 

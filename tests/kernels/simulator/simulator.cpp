@@ -89,12 +89,14 @@ const char* blink_simulator_run(uint64_t seed, const simulator::Sizes* sizes, ui
                0,
                0,
                w.coverage.wide,
+               0,
                0};
   for (const simulator::Frontend& f : w.frontends) {
     coverage->unsampled += f.answers.unsampled;
     coverage->constrained += f.answers.constrained;
     coverage->dead_ends += f.answers.dead_ends;
     coverage->scored += f.answers.scored;
+    coverage->outdated += f.outdated.written;
   }
   verdict = diverged.empty() ? w.verdict() : diverged;
   return verdict.c_str();

@@ -13,7 +13,7 @@
 
 namespace simulator {
 
-constexpr uint32_t kBeginnings = 1000, kContext = 256, kPage = 16, kLongest = 12 * kPage;
+constexpr uint32_t kEpoch = 1, kBeginnings = 1000, kContext = 256, kPage = 16, kLongest = 12 * kPage;
 constexpr Sizes kSizes{512, 1, 64, kContext, kPage, 3000, 1024, 16, 30'000};
 
 class Soak {
@@ -35,8 +35,8 @@ class Soak {
     clock += 10'000;
     for (; !runs_.empty() && runs_.front().done <= clock; runs_.pop_front())
       engine.run(runs_.front().set, clock - 1, clock);
-    publish(&c.leases[0].word, blink::pair_word(1, ++beats_));
-    if (c.lease_acks[0].word != blink::pair_word(1, BLINK_LEASE_GRANTED)) return;
+    publish(&c.leases[0].word, blink::pair_word(kEpoch, ++beats_));
+    if (c.lease_acks[0].word != blink::pair_word(kEpoch, BLINK_LEASE_GRANTED)) return;
     uint32_t open = 0;
     for (uint32_t slot = 0; slot < kSizes.n_slots; ++slot) open += !serve(slot);
     if (open == 0 && left_ == 0) publish(&c.header->control, BLINK_CONTROL_DRAIN);
@@ -83,7 +83,7 @@ class Soak {
     if (r.open && status.sequence == r.sequence && status.state == BLINK_STATE_DECODE_COMPLETED) {
       check(slot, status);
       r.open = false;
-      publish(&c.request_words[slot], blink::request_word(r.sequence, BLINK_COMMAND_RELEASE, 1));
+      publish(&c.request_words[slot], blink::request_word(r.sequence, BLINK_COMMAND_RELEASE, kEpoch));
     }
     if (r.open || status.state != BLINK_STATE_EMPTY || status.sequence != r.sequence) return false;
     if (left_ == 0) return true;
@@ -101,6 +101,7 @@ class Soak {
     blink_descriptor& d = c.descriptors[slot];
     d = {};
     d.sequence = r.sequence;
+    d.epoch = kEpoch;
     d.prompt_tokens = prompt.size();
     d.max_tokens = r.max_tokens;
     d.seed = r.seed;
@@ -110,7 +111,7 @@ class Soak {
     ring.place(slot, d);
     d.crc32c = reference_crc(d, prompt.data());
     std::copy(prompt.begin(), prompt.end(), ring.prompt(slot, d));
-    publish(&c.request_words[slot], blink::request_word(r.sequence, BLINK_COMMAND_SUBMIT, 1));
+    publish(&c.request_words[slot], blink::request_word(r.sequence, BLINK_COMMAND_SUBMIT, kEpoch));
   }
 
   void check(uint32_t slot, const blink::Status& status) {

@@ -183,6 +183,25 @@ void never_whole(ScriptedSimulation& w) {
   expect_nobody_gave_way(w, true);
 }
 
+// A payload that is torn when it is first read, in whose descriptor another client still stands: once it is whole, its
+// request has the turn of its own client.
+void torn_client(ScriptedSimulation& w) {
+  crowd(w, 20, 20, 900);
+  w.until([&] { return w.status(15).count > 3; });
+  blink_descriptor d = w.descriptor(1, 2);
+  d.ticket = 100;
+  d.client = 1;
+  w.write(50, d, text(50, 8), true);
+  w.request(50, 1, BLINK_COMMAND_SUBMIT);
+  w.expect(w.until([&] { return w.c.state->stats.torn_payloads > 0; }), "R4: it is not noticed");
+  d.client = 2;
+  w.write(50, d, text(50, 8));
+  const uint64_t before = w.c.state->stats.steps;
+  w.expect(w.until([&] { return w.status(50).count > 0; }), "a request waits for ever");
+  const uint64_t steps = w.c.state->stats.steps - before;
+  w.expect(steps <= 8, "S2: it waited for " + std::to_string(steps) + " steps, as if it were another client's");
+}
+
 constexpr Script kScripts[] = {
     {"many_prompts", many_prompts, kRoomy},
     {"full_batch", full_batch, kRoomy},
@@ -192,6 +211,7 @@ constexpr Script kScripts[] = {
     {"newcomers", newcomers, kSingle},
     {"refused", refused, kRoomy},
     {"never_whole", never_whole, kRoomy},
+    {"torn_client", torn_client, kRoomy},
 };
 
 }  // namespace

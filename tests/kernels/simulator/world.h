@@ -21,7 +21,7 @@ namespace simulator {
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
       unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back, constrained, dead_ends, wide,
-      scored;
+      scored, outdated;
 };
 
 class Simulator {
