@@ -15,7 +15,7 @@ namespace blink {
 struct SampleScratch {
   DsmemExchange::Barriers barriers;
   struct blink_descriptor params;
-  SelectScratch select; /* the queue of the mask lies where it receives */
+  SelectScratch select; /* a mask is made where it receives */
   MaskScratch mask;
   ScoreScratch score;
   uint64_t per_warp[kSampleWarps];
