@@ -147,8 +147,8 @@ class SlotSampler {
       });
     } else {
       exists = false;
-      slice_.for_each_allowed<4>(logits_, [&](uint32_t t, float logit) {
-        if (!exists || logit > most) most = number(logit), id = t;
+      slice_.for_each_allowed<8>(logits_, [&](uint32_t t, float logit) {
+        if (logit > most) most = logit, id = t;
         exists = true;
       });
     }
