@@ -52,25 +52,32 @@ class TokenMask {
         known_(tables.vocabulary, slice, work.known, bits),
         bits_(bits) {}
 
-  /* By the whole block. `begins`: no step has sampled for the sequence before. */
+  /* By the whole block. `begins`: no step has sampled for the sequence before. What does not depend on where the
+   * answer stands is read while that is found. */
   __device__ __forceinline__ void make(bool begins) const {
-    const struct blink_grammar* head =
+    const struct blink_vocabulary& vocabulary = tables_.vocabulary;
+    const struct blink_grammar* block =
         reinterpret_cast<const struct blink_grammar*>(tables_.grammars + tables_.grammar_at[sequence_.index]);
-    const uint32_t walked = begins ? 0 : sequence_.answered() - 1;
-    const Span span = threadIdx.x < 32 ? span_of(sequence_.params.prompt_tokens + walked) : Span{0, 0};
     const uint32_t share = BLINK_VOCAB_PARTS / slice_.blocks;
-    const uint32_t first = tables_.vocabulary.part_groups[slice_.rank * share];
-    const uint32_t end = tables_.vocabulary.part_groups[(slice_.rank + 1) * share];
+    const uint32_t first = vocabulary.part_groups[slice_.rank * share];
+    const uint32_t end = vocabulary.part_groups[(slice_.rank + 1) * share];
+    Grammar grammar(*block);
+    const uint32_t walked = begins ? 0 : sequence_.answered() - 1;
+    Span span = {};
+    if (threadIdx.x < 32) {
+      span = span_of(sequence_.params.prompt_tokens + walked);
+      read_before(grammar, begins, walked);
+    }
     if (threadIdx.x < 64)
       reinterpret_cast<uint32_t*>(work_.column_of_byte)[threadIdx.x] =
-          reinterpret_cast<const uint32_t*>(head->column_of_byte)[threadIdx.x];
+          reinterpret_cast<const uint32_t*>(block->column_of_byte)[threadIdx.x];
     if (threadIdx.x == 0) scratch_.n_live = 0;
     known_.begin();
+    Group ahead = first + threadIdx.x < end ? group_at(first + threadIdx.x) : Group{};
     __syncthreads();
-    Grammar grammar(*head);
     grammar.column_of_byte = work_.column_of_byte;
     if (threadIdx.x < 32) {
-      find_now(grammar, begins, walked, span);
+      find_now(grammar, sequence_.params.prompt_tokens + walked, span);
       known_.find_loops(grammar, scratch_.now.state);
     }
     __syncthreads();
@@ -82,10 +89,12 @@ class TokenMask {
     known_.allow(plain);
 #pragma unroll 1
     for (uint32_t base = first; base < end; base += kMostGroups) {
-      queue_live_groups(grammar, plain, base, min(end, base + kMostGroups));
+      queue_live_groups(grammar, plain, ahead, base, min(end, base + kMostGroups));
       __syncthreads();
       walk_live_groups(grammar, base);
       __syncthreads();
+      if (base + kMostGroups >= end) break;
+      ahead = group_at(min(base + kMostGroups + threadIdx.x, end - 1));
       if (threadIdx.x == 0) scratch_.n_live = 0;
       __syncthreads();
     }
@@ -102,6 +111,20 @@ class TokenMask {
   }
 
  private:
+  /* A blink_token_group. */
+  struct Group {
+    uint4 words;
+    __device__ __forceinline__ uint32_t prefix() const { return words.x & 0xff; }
+    __device__ __forceinline__ uint32_t most_plain() const { return words.x >> 8 & 0xff; }
+    __device__ __forceinline__ uint32_t first_class() const { return words.x >> 16 & 0xff; }
+    __device__ __forceinline__ uint32_t classes() const { return words.y; }
+    __device__ __forceinline__ uint32_t at() const { return words.z; }
+    __device__ __forceinline__ uint8_t byte(uint32_t i) const { return uint8_t(words.w >> 8 * i); }
+  };
+  __device__ __forceinline__ Group group_at(uint32_t group) const {
+    return {reinterpret_cast<const uint4*>(tables_.vocabulary.groups)[group]};
+  }
+
   /* Of a token's bytes. */
   struct Span {
     uint32_t begin, end;
@@ -115,22 +138,25 @@ class TokenMask {
     return {span.begin, is_end(tables_, sequence_, token) ? span.begin : span.end};
   }
 
-  /* Where the answer stands, by one warp, all of whose lanes walk: each looks one token up. `span`: the first's. */
-  __device__ __forceinline__ void find_now(const Grammar& grammar, bool begins, uint32_t walked, Span span) const {
-    const uint32_t lane = threadIdx.x;
+  /* Where the answer stood before these tokens, by one warp. */
+  __device__ __forceinline__ void read_before(const Grammar& grammar, bool begins, uint32_t walked) const {
     if (begins) {
-      if (lane == 0) begin_answer(grammar, scratch_.before);
-    } else {
-      constexpr uint32_t kWords = sizeof(struct blink_grammar_state) / sizeof(uint32_t);
-      const uint32_t* from = reinterpret_cast<const uint32_t*>(&state_at(tables_, sequence_, walked));
-      for (uint32_t i = lane; i < kWords; i += 32)
-        reinterpret_cast<uint32_t*>(&scratch_.before)[i] = load_relaxed32(from + i);
+      if (threadIdx.x == 0) begin_answer(grammar, scratch_.before);
+      return;
     }
-    __syncwarp();
+    constexpr uint32_t kWords = sizeof(struct blink_grammar_state) / sizeof(uint32_t);
+    const uint32_t* from = reinterpret_cast<const uint32_t*>(&state_at(tables_, sequence_, walked));
+    for (uint32_t i = threadIdx.x; i < kWords; i += 32)
+      reinterpret_cast<uint32_t*>(&scratch_.before)[i] = load_relaxed32(from + i);
+  }
+
+  /* Where the answer stands, by the same warp, all of whose lanes walk through the tokens from `base` on: each has
+   * looked one up. `span`: the first's. */
+  __device__ __forceinline__ void find_now(const Grammar& grammar, uint32_t base, Span span) const {
     PushedStates pushed;
     GrammarWalk walk(grammar, scratch_.before, pushed);
 #pragma unroll 1
-    for (uint32_t base = sequence_.params.prompt_tokens + walked; base < sequence_.length; base += 32) {
+    for (; base < sequence_.length; base += 32) {
 #pragma unroll 1
       for (uint32_t i = 0; i < min(32u, sequence_.length - base); ++i) {
         const uint32_t at = __shfl_sync(0xffffffffu, span.begin, int(i));
@@ -138,23 +164,22 @@ class TokenMask {
       }
       span = span_of(base + 32);
     }
-    if (lane == 0) {
+    if (threadIdx.x == 0) {
       walk.put(scratch_.now);
       scratch_.ends = sequence_.may_end() && walk.may_end();
     }
     __syncwarp();
   }
 
-  /* Queues the groups whose prefix lives, but for those of which all that is allowed is known. */
-  __device__ __forceinline__ void queue_live_groups(const Grammar& grammar, uint32_t plain, uint32_t first,
+  /* Queues the groups whose prefix lives, but for those of which all that is allowed is known. `next`: the thread's
+   * first. */
+  __device__ __forceinline__ void queue_live_groups(const Grammar& grammar, uint32_t plain, Group next, uint32_t first,
                                                     uint32_t end) const {
-    const uint4* groups = reinterpret_cast<const uint4*>(tables_.vocabulary.groups);
-    uint4 next = first + threadIdx.x < end ? groups[first + threadIdx.x] : uint4{};
 #pragma unroll 1
     for (uint32_t base = first; base < end; base += kSampleThreads) {
       const uint32_t group = base + threadIdx.x, lane = threadIdx.x % 32;
-      const Group head = {next};
-      if (group + kSampleThreads < end) next = groups[group + kSampleThreads];
+      const Group head = next;
+      if (group + kSampleThreads < end) next = group_at(group + kSampleThreads);
       Queued entry = group - first;
       const bool lives = group < end && head.most_plain() > plain && is_live(grammar, head, entry);
       const uint32_t votes = __ballot_sync(0xffffffffu, lives);
@@ -164,16 +189,6 @@ class TokenMask {
       if (lives) work_.queue[place] = entry;
     }
   }
-  /* A blink_token_group. */
-  struct Group {
-    uint4 words;
-    __device__ __forceinline__ uint32_t prefix() const { return words.x & 0xff; }
-    __device__ __forceinline__ uint32_t most_plain() const { return words.x >> 8 & 0xff; }
-    __device__ __forceinline__ uint32_t first_class() const { return words.x >> 16 & 0xff; }
-    __device__ __forceinline__ uint32_t classes() const { return words.y; }
-    __device__ __forceinline__ uint32_t at() const { return words.z; }
-    __device__ __forceinline__ uint8_t byte(uint32_t i) const { return uint8_t(words.w >> 8 * i); }
-  };
   /* Whether a group has to be queued; completes its entry. */
   __device__ __forceinline__ bool is_live(const Grammar& grammar, const Group& head, Queued& entry) const {
     const uint32_t behind = known_.behind(head.byte(0));
@@ -189,23 +204,34 @@ class TokenMask {
     return true;
   }
 
-  /* A lane walks through one token of a group, behind what all begin with, if it is not known to be allowed. */
+  /* What a warp reads of a queued group. */
+  struct Taken {
+    Queued entry;
+    Group head;
+    uint32_t token; /* this lane's, packed */
+  };
+  __device__ __forceinline__ Taken take(uint32_t i, uint32_t first) const {
+    if (i >= scratch_.n_live) return {};
+    const Queued entry = work_.queue[i];
+    const uint32_t group = first + (entry & (kWhole - 1));
+    return {entry, group_at(group), tables_.vocabulary.group_tokens[32 * group + threadIdx.x % 32]};
+  }
+  /* A lane walks through one token of a group, behind what all begin with, if it is not known to be allowed. A warp
+   * reads its next group while it walks. */
   __device__ __forceinline__ void walk_live_groups(const Grammar& grammar, uint32_t first) const {
-    const uint32_t lane = threadIdx.x % 32;
+    Taken next = take(threadIdx.x / 32, first);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x / 32; i < scratch_.n_live; i += kSampleWarps) {
-      const Queued entry = work_.queue[i];
-      const uint32_t group = first + (entry & (kWhole - 1)), state = entry >> 16;
-      const Group head = {reinterpret_cast<const uint4*>(tables_.vocabulary.groups)[group]};
-      const uint32_t packed = tables_.vocabulary.group_tokens[32 * group + lane];
-      const uint32_t token = packed & 0xfffff, n = packed >> 20;
+      const Taken taken = next;
+      next = take(i + kSampleWarps, first);
+      const uint32_t token = taken.token & 0xfffff, n = taken.token >> 20, state = taken.entry >> 16;
       uint32_t* word = bits_ + (n != 0 ? (token - slice_.block_begin()) / 32 : 0);
       bool lives = n != 0 && !(*word >> token % 32 & 1);
-      if (!(entry & kWhole)) {
+      if (!(taken.entry & kWhole)) {
         PushedStates pushed;
         GrammarWalk walk(grammar, scratch_.now, pushed);
         if (state != 0) walk.resume(state);
-        lives = walk_token(walk, head.at(), state != 0 ? head.prefix() : 0, lives ? n : 0);
+        lives = walk_token(walk, taken.head.at(), state != 0 ? taken.head.prefix() : 0, lives ? n : 0);
       }
       if (lives) atomicOr(word, 1u << token % 32);
     }
