@@ -112,10 +112,11 @@ class KnownTokens {
         if (scratch_.n_maps[which] != 0) known |= ~in_maps(which, begin + i);
       if (plain == BLINK_MOST_PLAIN) known |= ~in_map(BLINK_MAP_NOT_PLAIN, begin + i);
       reinterpret_cast<uint4*>(bits_)[i] = known.words;
-      if (plain - 1 < BLINK_MOST_PLAIN - 1)
-#pragma unroll 1
-        for (uint32_t w = 4 * i; w < 4 * i + 4; ++w) bits_[w] |= plain_tokens(plain, 4 * begin + w);
     }
+    if (plain == 0 || plain == BLINK_MOST_PLAIN) return;
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t w = threadIdx.x; w < 4 * n; w += kSampleThreads) bits_[w] |= plain_tokens(plain, 4 * begin + w);
   }
 
   /* Once these maps are chosen: whether `allow` finds all that is allowed of a group. `behind`: the state behind its
