@@ -106,7 +106,7 @@ struct blink_token_group {
   uint8_t first_class; /* of the byte with which all begin */
   uint8_t reserved;
   uint32_t classes; /* of its tokens' bytes behind the first: a bit for each */
-  uint32_t at;      /* lane i has its bytes in group_words[at + i], [at + 32 + i] and so on, little-endian */
+  uint32_t at;      /* lane i's token goes on in group_words[at + i], [at + 32 + i] and so on, little-endian */
   uint8_t bytes[4]; /* of the prefix */
 };
 
@@ -128,8 +128,8 @@ struct blink_vocabulary {
   uint32_t* maps;         /* [BLINK_MAPS][vocab_size, rounded up to 128, / 32] */
   struct blink_token_group* groups; /* those of each part of the vocabulary one after the other */
   uint32_t* part_groups;            /* [BLINK_VOCAB_PARTS + 1] the first group of each part */
-  uint32_t* group_tokens;           /* [groups][32] token:20 | bytes:12 */
-  uint32_t* group_words;            /* the bytes of those tokens */
+  uint32_t* group_tokens;           /* [groups][32][2] token:20 | bytes:12, and four bytes behind the told prefix */
+  uint32_t* group_words;            /* the bytes of those tokens behind these four */
 };
 
 /* State per sequence (its place in memory while it is in the batch) that all steps share. */

@@ -72,8 +72,9 @@ def vocabulary_arrays(table: Sequence[bytes]) -> dict[str, NDArray[Any]]:
             prefix = shared_prefix(rows[0], rows[-1])[:TOLD_PREFIX]  # they are in order: of the others, too
             told = list(prefix.ljust(TOLD_PREFIX, b"\0"))
             groups.append((len(prefix), most_plain, int(CLASS_OF_BYTE[prefix[0]]), 0, classes, at, told))
-            tokens.append(packed_tokens(members, table))
-            words.append(side_by_side(rows))
+            rests = side_by_side([raw[len(prefix) :] for raw in rows])
+            tokens.append(np.stack([packed_tokens(members, table), rests[:LANES]], axis=1))
+            words.append(rests[LANES:])
             at += len(words[-1])
         part_groups.append(len(groups))
     return {
@@ -119,6 +120,6 @@ def packed_tokens(members: list[int], table: Sequence[bytes]) -> NDArray[np.uint
 
 def side_by_side(rows: list[bytes]) -> NDArray[np.uint32]:
     """The words of each row, each a lane's: all lanes' first words, all lanes' second words, and so on."""
-    n_words = ceil_div(max(map(len, rows)), 4)
+    n_words = max(1, ceil_div(max(map(len, rows)), 4))
     packed = b"".join(raw.ljust(4 * n_words, b"\0") for raw in rows).ljust(4 * n_words * LANES, b"\0")
     return np.frombuffer(packed, "<u4").reshape(LANES, n_words).T.reshape(-1)

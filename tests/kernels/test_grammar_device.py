@@ -26,7 +26,7 @@ from constrained import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from regular import Node, grammar, languages
+from regular import Node, grammar, languages, star, text
 
 from gpu_backend import abi
 from ringbuffer.grammar import Grammar
@@ -83,6 +83,12 @@ def test_the_kernel_allows_what_a_walk_through_each_token_does(
     step = ConstrainedStep(rows, table, n_decode, max_context=48, total_pages=64, eos=(EOS,))
     step.params["n_stop_ids"], step.params["stop_ids"][:, 0] = 1, STOP
     assert masks(emulate, step, len(rows), blocks) == expected_sets(step, rows, table)
+
+
+def test_ends_are_allowed_where_no_token_has_bytes(emulate: Emulate) -> None:
+    rows = [Constrained(grammar(star(text(b"a")))) for _ in range(16)]
+    step = ConstrainedStep(rows, [b""] * 12, 0, max_context=48, total_pages=64, eos=ENDS)
+    assert masks(emulate, step, len(rows), 1) == [set(ENDS)] * len(rows)
 
 
 TOKENS = st.one_of(

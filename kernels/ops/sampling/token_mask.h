@@ -87,6 +87,7 @@ class TokenMask {
     known_.choose_maps();
     __syncthreads();
     known_.allow(plain);
+    if (first == end) __syncthreads(); /* without groups, no other barrier parts those who write the bits */
 #pragma unroll 1
     for (uint32_t base = first; base < end; base += kMostGroups) {
       queue_live_groups(grammar, plain, ahead, base, min(end, base + kMostGroups));
@@ -138,7 +139,7 @@ class TokenMask {
     return {span.begin, is_end(tables_, sequence_, token) ? span.begin : span.end};
   }
 
-  /* Where the answer stood before these tokens, by one warp. */
+  /* Where the answer stood before its last tokens, by one warp. The walk goes on in that state. */
   __device__ __forceinline__ void read_before(const Grammar& grammar, bool begins, uint32_t walked) const {
     if (begins) {
       if (threadIdx.x == 0) begin_answer(grammar, scratch_.before);
@@ -146,7 +147,9 @@ class TokenMask {
     }
     constexpr uint32_t kWords = sizeof(struct blink_grammar_state) / sizeof(uint32_t);
     const uint32_t* from = reinterpret_cast<const uint32_t*>(&state_at(tables_, sequence_, walked));
-    for (uint32_t i = threadIdx.x; i < kWords; i += 32)
+    const uint32_t lane = threadIdx.x, state = load_relaxed32(from);
+    if (32 * lane < grammar.n_columns) prefetch_line(grammar.row(state) + 32 * lane);
+    for (uint32_t i = lane; i < kWords; i += 32)
       reinterpret_cast<uint32_t*>(&scratch_.before)[i] = load_relaxed32(from + i);
   }
 
@@ -208,13 +211,14 @@ class TokenMask {
   struct Taken {
     Queued entry;
     Group head;
-    uint32_t token; /* this lane's, packed */
+    uint2 token; /* this lane's, packed, and its bytes behind the prefix */
   };
   __device__ __forceinline__ Taken take(uint32_t i, uint32_t first) const {
     if (i >= scratch_.n_live) return {};
     const Queued entry = work_.queue[i];
     const uint32_t group = first + (entry & (kWhole - 1));
-    return {entry, group_at(group), tables_.vocabulary.group_tokens[32 * group + threadIdx.x % 32]};
+    const uint2* tokens = reinterpret_cast<const uint2*>(tables_.vocabulary.group_tokens);
+    return {entry, group_at(group), tokens[32 * group + threadIdx.x % 32]};
   }
   /* A lane walks through one token of a group, behind what all begin with, if it is not known to be allowed. A warp
    * reads its next group while it walks. */
@@ -224,32 +228,32 @@ class TokenMask {
     for (uint32_t i = threadIdx.x / 32; i < scratch_.n_live; i += kSampleWarps) {
       const Taken taken = next;
       next = take(i + kSampleWarps, first);
-      const uint32_t token = taken.token & 0xfffff, n = taken.token >> 20, state = taken.entry >> 16;
+      const uint32_t token = taken.token.x & 0xfffff, n = taken.token.x >> 20;
       uint32_t* word = bits_ + (n != 0 ? (token - slice_.block_begin()) / 32 : 0);
       bool lives = n != 0 && !(*word >> token % 32 & 1);
-      if (!(taken.entry & kWhole)) {
-        PushedStates pushed;
-        GrammarWalk walk(grammar, scratch_.now, pushed);
-        if (state != 0) walk.resume(state);
-        lives = walk_token(walk, taken.head.at(), state != 0 ? taken.head.prefix() : 0, lives ? n : 0);
-      }
+      if (!(taken.entry & kWhole)) lives = walk_token(grammar, taken, lives, n - taken.head.prefix());
       if (lives) atomicOr(word, 1u << token % 32);
     }
   }
-  /* By a whole warp: from byte `begin` on to this lane's last, `n`; 0: it does not walk. */
-  __device__ __forceinline__ bool walk_token(GrammarWalk& walk, uint32_t first, uint32_t begin, uint32_t n) const {
-    const uint32_t* words = tables_.vocabulary.group_words + first + threadIdx.x % 32;
-    bool lives = n != 0;
-    uint32_t at = begin;
-    uint32_t next = at / 4 * 4 < n ? words[32 * (at / 4)] : 0;
+  /* By a whole warp, from the prefix on: this lane's token has `n` bytes behind it, and walks if it `lives`. */
+  __device__ __forceinline__ bool walk_token(const Grammar& grammar, const Taken& taken, bool lives, uint32_t n) const {
+    PushedStates pushed;
+    GrammarWalk walk(grammar, scratch_.now, pushed);
+    if (const uint32_t state = taken.entry >> 16) {
+      walk.resume(state);
+    } else {
 #pragma unroll 1
-    while (__ballot_sync(0xffffffffu, lives && at < n)) {
-      uint32_t word = next >> 8 * (at % 4);
-      const uint32_t stop = at / 4 * 4 + 4;
-      if (stop < n) next = words[8 * stop];
+      for (uint32_t i = 0; i < taken.head.prefix(); ++i) walk.step(taken.head.byte(i));
+    }
+    const uint32_t* words = tables_.vocabulary.group_words + taken.head.at() + threadIdx.x % 32;
+    uint32_t word = taken.token.y;
+#pragma unroll 1
+    for (uint32_t at = 0; __ballot_sync(0xffffffffu, lives && at < n); words += 32) {
+      const uint32_t stop = at + 4, next = lives && stop < n ? *words : 0;
 #pragma unroll 1
       for (; at < stop; ++at, word >>= 8)
         if (lives && at < n) lives = walk.step(uint8_t(word));
+      word = next;
     }
     return lives;
   }

@@ -62,7 +62,7 @@ struct SampleSlice {
   template <uint32_t Ahead, typename Body>
   __device__ __forceinline__ void for_each_allowed(const float* logits, const Body& body) const {
     if (allowed == nullptr) return for_each<Ahead>(logits, body);
-    const uint32_t end = begin(warp() + 1), lane = threadIdx.x % 32;
+    const uint32_t end = begin(warp() + 1), lane = threadIdx.x % 32, bit = 1u << lane;
     const uint32_t* words = allowed + (begin(warp()) - block_begin()) / 32;
 #pragma unroll 1
     for (uint32_t first = begin(warp()); first < end; first += 32 * Ahead, words += Ahead) {
@@ -72,7 +72,7 @@ struct SampleSlice {
       float logit[Ahead];
 #pragma unroll
       for (uint32_t i = 0; i < Ahead; ++i) {
-        there[i] = __shfl_sync(0xffffffffu, own, int(i)) >> lane & 1;
+        there[i] = __shfl_sync(0xffffffffu, own, int(i)) & bit;
         logit[i] = there[i] ? logits[first + 32 * i + lane] : -INFINITY;
       }
 #pragma unroll
