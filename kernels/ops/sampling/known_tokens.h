@@ -55,13 +55,12 @@ class KnownTokens {
   }
 
   /* By one warp. */
-  __device__ __forceinline__ void find_loops(const Grammar& grammar, uint32_t state) const {
+  __device__ __forceinline__ void find_loops(const Grammar& grammar, const struct blink_grammar_state& now) const {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t byte = lane < 26 ? 'a' + lane : '0' + lane - 26;
-    const uint32_t move = grammar.row(state)[grammar.column_of_byte[byte]];
-    const uint32_t votes = __ballot_sync(0xffffffffu, move - 1 < BLINK_GRAMMAR_NEXT_MASK && move != state);
-    const uint32_t behind = __shfl_sync(0xffffffffu, move, votes ? __ffs(votes) - 1 : 0);
-    if (lane == 0) scratch_.loops[0] = state, scratch_.loops[1] = votes ? behind : state;
+    const uint32_t state = step_byte(grammar, now, now.state, lane < 26 ? 'a' + lane : '0' + lane - 26);
+    const uint32_t votes = __ballot_sync(0xffffffffu, state != 0 && state != kUnknown && state != now.state);
+    const uint32_t behind = __shfl_sync(0xffffffffu, state, votes ? __ffs(votes) - 1 : 0);
+    if (lane == 0) scratch_.loops[0] = now.state, scratch_.loops[1] = votes ? behind : now.state;
   }
 
   /* By the whole block, once the loops are there: where each byte leads. */
@@ -69,15 +68,11 @@ class KnownTokens {
     if (threadIdx.x >= kLoops * 256) return;
     const uint32_t which = threadIdx.x / 256, byte = threadIdx.x % 256, loop = scratch_.loops[which];
     const uint32_t in = 1u << vocabulary_.class_of_byte[byte];
-    PushedStates pushed;
-    pushed.at[0] = 0; /* which one step never reads, but some compilers warn of */
-    GrammarWalk walk(grammar, now, pushed);
-    walk.resume(loop);
-    const bool lives = walk.step(uint8_t(byte)), is_known = lives && !walk.has_changed_stack();
-    if (which == 0) scratch_.behind[byte] = !lives ? 0 : is_known ? walk.state() : kUnknown;
-    const uint32_t leave = __reduce_or_sync(0xffffffffu, is_known && walk.state() == loop ? 0 : in);
-    const uint32_t live = __reduce_or_sync(0xffffffffu, lives ? in : 0);
-    const uint32_t astray = __reduce_or_sync(0xffffffffu, is_known && walk.state() == scratch_.loops[1] ? 0 : in);
+    const uint32_t behind = step_byte(grammar, now, loop, byte);
+    if (which == 0) scratch_.behind[byte] = behind;
+    const uint32_t leave = __reduce_or_sync(0xffffffffu, behind == 0 || behind != loop ? in : 0);
+    const uint32_t live = __reduce_or_sync(0xffffffffu, behind != 0 ? in : 0);
+    const uint32_t astray = __reduce_or_sync(0xffffffffu, behind == 0 || behind != scratch_.loops[1] ? in : 0);
     if (threadIdx.x % 32 != 0) return;
     atomicOr(&scratch_.leave[which], leave);
     atomicOr(&scratch_.live[which], live);
@@ -139,6 +134,16 @@ class KnownTokens {
   __device__ __forceinline__ uint32_t behind(uint32_t byte) const { return scratch_.behind[byte]; }
 
  private:
+  /* The state behind a byte, from one in which the answer's stack is as it is; 0: it may not come; or kUnknown. */
+  static __device__ __forceinline__ uint32_t step_byte(const Grammar& grammar, const struct blink_grammar_state& now,
+                                                       uint32_t state, uint32_t byte) {
+    PushedStates pushed;
+    pushed.at[0] = 0; /* which one step never reads, but some compilers warn of */
+    GrammarWalk walk(grammar, now, pushed);
+    walk.resume(state);
+    return !walk.step(uint8_t(byte)) ? 0 : walk.has_changed_stack() ? kUnknown : walk.state();
+  }
+
   /* Bits of 128 tokens. */
   struct Tokens {
     uint4 words;

@@ -78,7 +78,7 @@ class TokenMask {
     grammar.column_of_byte = work_.column_of_byte;
     if (threadIdx.x < 32) {
       find_now(grammar, sequence_.params.prompt_tokens + walked, span);
-      known_.find_loops(grammar, scratch_.now.state);
+      known_.find_loops(grammar, scratch_.now);
     }
     __syncthreads();
     const uint32_t plain = min(grammar.plain(scratch_.now.state), uint32_t(BLINK_MOST_PLAIN));
