@@ -14,9 +14,17 @@ NO_TOKEN = 0xffffffff
 VOCAB_PARTS = 8
 MOST_PLAIN = 127
 NOT_PLAIN = 255
+BYTE_CLASSES = 24
+WIDE_SETS = 8
+CLASS_SETS = 32
+MAP_FIRST = 0
+MAP_REST = 32
+MAP_NO_BYTES = 64
+MAP_NOT_PLAIN = 65
+MAPS = 66
 MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
-STEP_LAYOUT_HASH = 0x499e92dad36947fe
+STEP_LAYOUT_HASH = 0xbaeb3a1b283c7de0
 
 
 class Emit(IntEnum):
@@ -54,22 +62,22 @@ StepSet = np.dtype({
 })
 
 TokenGroup = np.dtype({
-    "names": ["at", "words", "prefix", "most_plain", "pad", "classes", "bytes"],
-    "formats": ["<u4", "<u4", "u1", "u1", ("u1", (2,)), ("<u4", (2,)), ("u1", (12,))],
-    "offsets": [0, 4, 8, 9, 10, 12, 20],
-    "itemsize": 32,
+    "names": ["prefix", "most_plain", "first_class", "reserved", "classes", "at", "bytes"],
+    "formats": ["u1", "u1", "u1", "u1", "<u4", "<u4", ("u1", (4,))],
+    "offsets": [0, 1, 2, 3, 4, 8, 12],
+    "itemsize": 16,
 })
 
 Vocabulary = np.dtype({
-    "names": ["first", "bytes", "plain", "class_of_byte", "groups", "part_groups", "group_tokens", "group_words"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
-    "itemsize": 64,
+    "names": ["first", "bytes", "plain", "class_of_byte", "class_sets", "maps", "groups", "part_groups", "group_tokens", "group_words"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72],
+    "itemsize": 80,
 })
 
 Tables = np.dtype({
     "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
     "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128],
-    "itemsize": 192,
+    "itemsize": 208,
 })

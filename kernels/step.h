@@ -25,6 +25,15 @@ extern "C" {
 #define BLINK_VOCAB_PARTS 8 /* of as many ids, the last of fewer: a block of a largest cluster samples from one */
 #define BLINK_MOST_PLAIN 127
 #define BLINK_NOT_PLAIN 255
+#define BLINK_BYTE_CLASSES 24 /* classes of bytes that grammars usually allow together */
+#define BLINK_WIDE_SETS 8     /* sets of several such classes */
+#define BLINK_CLASS_SETS 32   /* with those of one class */
+/* Maps of tokens (blink_vocabulary): the first of each kind. */
+#define BLINK_MAP_FIRST 0
+#define BLINK_MAP_REST 32
+#define BLINK_MAP_NO_BYTES 64
+#define BLINK_MAP_NOT_PLAIN 65
+#define BLINK_MAPS 66
 #define BLINK_MOST_TOKEN_BYTES 4095 /* a longer token counts as one that has none */
 #define BLINK_DEAD_END 0xfffffffeu  /* likewise: its grammar allows no token, or none that may be sampled yet */
 
@@ -92,29 +101,35 @@ struct blink_step_set {
 /* At most 32 tokens that begin with the same byte: neighbours in the order of the bytes of their part, of those that
  * are plain or of those that are not. */
 struct blink_token_group {
-  uint32_t at;        /* lane i has its bytes in group_words[at + i], [at + 32 + i] and so on, little-endian */
-  uint32_t words;     /* words of its longest token */
-  uint8_t prefix;     /* bytes with which all begin, at most 12 are told */
-  uint8_t most_plain; /* of its tokens, the largest number of plain characters; not plain: BLINK_NOT_PLAIN */
-  uint8_t pad[2];
-  uint32_t classes[2]; /* of its tokens' bytes: a bit for each */
-  uint8_t bytes[12];   /* of the prefix */
+  uint8_t prefix;      /* bytes with which all begin, at most 4 are told */
+  uint8_t most_plain;  /* of its tokens, the largest number of plain characters; not plain: BLINK_NOT_PLAIN */
+  uint8_t first_class; /* of the byte with which all begin */
+  uint8_t reserved;
+  uint32_t classes; /* of its tokens' bytes behind the first: a bit for each */
+  uint32_t at;      /* lane i's token goes on in group_words[at + i], [at + 32 + i] and so on, little-endian */
+  uint8_t bytes[4]; /* of the prefix */
 };
 
 /* The bytes of the vocabulary's tokens, for those who walk grammars (B). A token without bytes is never part of an
- * answer that has a grammar, but for one that ends it. */
+ * answer that has a grammar, but for one that ends it.
+ *
+ * A map has a bit for each token. Those of BLINK_MAP_FIRST are of tokens whose first byte is of a class in a set, one
+ * map for each of the class_sets, and those of BLINK_MAP_REST of tokens that have such a byte behind the first. In all
+ * maps, the bits of tokens without bytes, and of those that only fill the last words, are set. */
 struct blink_vocabulary {
   uint32_t* first; /* [vocab_size + 1] token t has bytes[first[t]] .. bytes[first[t + 1]] */
   uint8_t* bytes;
-  /* For the kernel, which walks through many tokens side by side (ops/sampling/token_mask.h) */
-  uint8_t* plain;                   /* [vocab_size, rounded up to 32] of a token of nothing but plain characters
-                                       (ringbuffer/grammar.h), their number; 0 of others, and where there are more than
-                                       BLINK_MOST_PLAIN */
-  uint8_t* class_of_byte;           /* [256] below 64; bytes of a class are usually allowed together */
+  /* For the kernel, which looks at many tokens side by side (ops/sampling/token_mask.h) */
+  uint8_t* plain;         /* [vocab_size, rounded up to 128] of a token of nothing but plain characters
+                             (ringbuffer/grammar.h), their number; 0 of others, and where there are more than
+                             BLINK_MOST_PLAIN */
+  uint8_t* class_of_byte; /* [256] below BLINK_BYTE_CLASSES */
+  uint32_t* class_sets;   /* [BLINK_CLASS_SETS] a bit for each class; BLINK_WIDE_SETS of several, then each alone */
+  uint32_t* maps;         /* [BLINK_MAPS][vocab_size, rounded up to 128, / 32] */
   struct blink_token_group* groups; /* those of each part of the vocabulary one after the other */
   uint32_t* part_groups;            /* [BLINK_VOCAB_PARTS + 1] the first group of each part */
-  uint32_t* group_tokens;           /* [groups][32] token:20 | bytes:12 */
-  uint32_t* group_words;            /* the bytes of those tokens */
+  uint32_t* group_tokens;           /* [groups][32][2] token:20 | bytes:12, and four bytes behind the told prefix */
+  uint32_t* group_words;            /* the bytes of those tokens behind these four */
 };
 
 /* State per sequence (its place in memory while it is in the batch) that all steps share. */

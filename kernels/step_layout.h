@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x499e92dad36947feull
+#define BLINK_STEP_LAYOUT_HASH 0xbaeb3a1b283c7de0ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -36,24 +36,26 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_last) == 40, "blink
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, batch_emit) == 48, "blink_step_set.batch_emit");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, out_token) == 56, "blink_step_set.out_token");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, out_logprobs) == 64, "blink_step_set.out_logprobs");
-BLINK_ASSERT(sizeof(struct blink_token_group) == 32, "blink_token_group");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, at) == 0, "blink_token_group.at");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, words) == 4, "blink_token_group.words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, prefix) == 8, "blink_token_group.prefix");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, most_plain) == 9, "blink_token_group.most_plain");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, pad) == 10, "blink_token_group.pad");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, classes) == 12, "blink_token_group.classes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, bytes) == 20, "blink_token_group.bytes");
-BLINK_ASSERT(sizeof(struct blink_vocabulary) == 64, "blink_vocabulary");
+BLINK_ASSERT(sizeof(struct blink_token_group) == 16, "blink_token_group");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, prefix) == 0, "blink_token_group.prefix");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, most_plain) == 1, "blink_token_group.most_plain");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, first_class) == 2, "blink_token_group.first_class");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, reserved) == 3, "blink_token_group.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, classes) == 4, "blink_token_group.classes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, at) == 8, "blink_token_group.at");
+BLINK_ASSERT(__builtin_offsetof(struct blink_token_group, bytes) == 12, "blink_token_group.bytes");
+BLINK_ASSERT(sizeof(struct blink_vocabulary) == 80, "blink_vocabulary");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, first) == 0, "blink_vocabulary.first");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, bytes) == 8, "blink_vocabulary.bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, plain) == 16, "blink_vocabulary.plain");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, class_of_byte) == 24, "blink_vocabulary.class_of_byte");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, groups) == 32, "blink_vocabulary.groups");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, part_groups) == 40, "blink_vocabulary.part_groups");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_tokens) == 48, "blink_vocabulary.group_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_words) == 56, "blink_vocabulary.group_words");
-BLINK_ASSERT(sizeof(struct blink_tables) == 192, "blink_tables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, class_sets) == 32, "blink_vocabulary.class_sets");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, maps) == 40, "blink_vocabulary.maps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, groups) == 48, "blink_vocabulary.groups");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, part_groups) == 56, "blink_vocabulary.part_groups");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_tokens) == 64, "blink_vocabulary.group_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_words) == 72, "blink_vocabulary.group_words");
+BLINK_ASSERT(sizeof(struct blink_tables) == 208, "blink_tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, history) == 0, "blink_tables.history");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, block_table) == 8, "blink_tables.block_table");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, params) == 16, "blink_tables.params");
@@ -101,17 +103,19 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_
   X(blink_step_set, batch_emit) \
   X(blink_step_set, out_token) \
   X(blink_step_set, out_logprobs) \
-  X(blink_token_group, at) \
-  X(blink_token_group, words) \
   X(blink_token_group, prefix) \
   X(blink_token_group, most_plain) \
-  X(blink_token_group, pad) \
+  X(blink_token_group, first_class) \
+  X(blink_token_group, reserved) \
   X(blink_token_group, classes) \
+  X(blink_token_group, at) \
   X(blink_token_group, bytes) \
   X(blink_vocabulary, first) \
   X(blink_vocabulary, bytes) \
   X(blink_vocabulary, plain) \
   X(blink_vocabulary, class_of_byte) \
+  X(blink_vocabulary, class_sets) \
+  X(blink_vocabulary, maps) \
   X(blink_vocabulary, groups) \
   X(blink_vocabulary, part_groups) \
   X(blink_vocabulary, group_tokens) \

@@ -13,28 +13,15 @@ from numpy.typing import NDArray
 from gpu_backend.abi import MOST_PLAIN, MOST_TOKEN_BYTES, NOT_PLAIN, VOCAB_PARTS, TokenGroup
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.base import Batch, Memory
+from gpu_backend.engines.token_maps import CLASS_OF_BYTE, MAP_TOKENS, SETS, first_and_rest, maps
 from gpu_backend.kernel_abi.vocab_slice import SAMPLE_BLOCKS, SAMPLE_WARPS
 from ringbuffer.token_bytes import answer_bytes
 
 LANES = 32
 MARKED = frozenset('"\\')
-# Bytes that grammars usually allow together, and some that they tell apart; all others are of the last class.
-ALONE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-. /:@"
-TOGETHER = (range(ord("0"), ord("9") + 1), range(0x80, 0x100), range(0x20, 0x80))
+TOLD_PREFIX = 4  # bytes
 
 assert SAMPLE_BLOCKS == VOCAB_PARTS
-
-
-def class_of_byte() -> NDArray[np.uint8]:
-    found = np.full(256, len(ALONE) + len(TOGETHER), np.uint8)
-    for kind, members in reversed(list(enumerate(TOGETHER, len(ALONE)))):
-        found[list(members)] = kind
-    found[list(ALONE)] = np.arange(len(ALONE))
-    return found
-
-
-CLASS_OF_BYTE = class_of_byte()
-assert CLASS_OF_BYTE.max() < 64
 
 
 def store_vocabulary(memory: Memory, batch: Batch, directory: Path) -> None:
@@ -69,25 +56,34 @@ def vocabulary_arrays(table: Sequence[bytes]) -> dict[str, NDArray[Any]]:
     table = [raw if len(raw) <= MOST_TOKEN_BYTES else b"" for raw in table]
     first = np.zeros(len(table) + 1, np.uint32)
     np.cumsum([len(raw) for raw in table], out=first[1:])
-    plain = np.zeros(ceil_div(len(table), LANES) * LANES, np.uint8)
+    data = np.frombuffer(b"".join(table), np.uint8)
+    plain = np.zeros(ceil_div(len(table), MAP_TOKENS) * MAP_TOKENS, np.uint8)
     plain[: len(table)] = [plain_characters(raw) for raw in table]
-    groups: list[tuple[int, int, int, int, list[int], list[int], list[int]]] = []
+    sets = first_and_rest(data, first)
+    groups: list[tuple[int, int, int, int, int, int, list[int]]] = []
     tokens: list[NDArray[np.uint32]] = []
     words: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
     part_groups, at = [0], 0
     for part in parts(len(table)):
         for members in grouped(part, table, plain):
-            group, own_tokens, own_words = group_of(members, table, plain)
-            groups.append((at, *group))
-            tokens.append(own_tokens)
-            words.append(own_words)
-            at += len(own_words)
+            rows = [table[token] for token in members]
+            most_plain = int(plain[members].max()) if plain[members[0]] else NOT_PLAIN
+            classes = int(np.bitwise_or.reduce(sets[1, members]))
+            prefix = shared_prefix(rows[0], rows[-1])[:TOLD_PREFIX]  # they are in order: of the others, too
+            told = list(prefix.ljust(TOLD_PREFIX, b"\0"))
+            groups.append((len(prefix), most_plain, int(CLASS_OF_BYTE[prefix[0]]), 0, classes, at, told))
+            rests = side_by_side([raw[len(prefix) :] for raw in rows])
+            tokens.append(np.stack([packed_tokens(members, table), rests[:LANES]], axis=1))
+            words.append(rests[LANES:])
+            at += len(words[-1])
         part_groups.append(len(groups))
     return {
         "first": first,
-        "bytes": np.frombuffer(b"".join(table), np.uint8),
+        "bytes": data,
         "plain": plain,
         "class_of_byte": CLASS_OF_BYTE,
+        "class_sets": SETS,
+        "maps": maps(sets, plain),
         "groups": np.array(groups, TokenGroup),
         "part_groups": np.array(part_groups, np.uint32),
         "group_tokens": np.array(tokens, np.uint32),
@@ -116,18 +112,14 @@ def shared_prefix(a: bytes, b: bytes) -> bytes:
     return a[:n]
 
 
-def group_of(
-    members: list[int], table: Sequence[bytes], plain: NDArray[np.uint8]
-) -> tuple[tuple[int, int, int, list[int], list[int], list[int]], NDArray[np.uint32], NDArray[np.uint32]]:
-    """What is told of a group behind `at`; its tokens; its words."""
-    rows = [table[token] for token in members]
-    n_words = ceil_div(max(map(len, rows)), 4)
-    prefix = shared_prefix(rows[0], rows[-1])[:12]  # they are in order: of the others, too
-    packed = b"".join(raw.ljust(4 * n_words, b"\0") for raw in rows).ljust(4 * n_words * LANES, b"\0")
+def packed_tokens(members: list[int], table: Sequence[bytes]) -> NDArray[np.uint32]:
     tokens = np.zeros(LANES, np.uint32)
     tokens[: len(members)] = [token | len(table[token]) << 20 for token in members]
-    most_plain = int(plain[members].max()) if plain[members[0]] else NOT_PLAIN
-    classes = sum({1 << int(kind) for kind in CLASS_OF_BYTE[list(set(b"".join(rows)))]})
-    told = [classes & 0xFFFFFFFF, classes >> 32], list(prefix.ljust(12, b"\0"))
-    head = n_words, len(prefix), most_plain, [0, 0], *told
-    return head, tokens, np.frombuffer(packed, "<u4").reshape(LANES, n_words).T.reshape(-1)
+    return tokens
+
+
+def side_by_side(rows: list[bytes]) -> NDArray[np.uint32]:
+    """The words of each row, each a lane's: all lanes' first words, all lanes' second words, and so on."""
+    n_words = max(1, ceil_div(max(map(len, rows)), 4))
+    packed = b"".join(raw.ljust(4 * n_words, b"\0") for raw in rows).ljust(4 * n_words * LANES, b"\0")
+    return np.frombuffer(packed, "<u4").reshape(LANES, n_words).T.reshape(-1)

@@ -2,4 +2,4 @@
 
 # fmt: off
 WHOLE = 32768
-MOST_GROUPS = 8192
+MOST_GROUPS = 7168

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x35657e0b41d34ca9ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x102f2952eb0f3fabull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -152,7 +152,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 520, "blink_scheduler_state.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1544, "blink_scheduler_state.clients");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67080, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 760, "blink_scheduler_config");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 776, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -166,50 +166,50 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_leases) == 68, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prompt_heap) == 72, "blink_scheduler_config.prompt_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, output_heap) == 76, "blink_scheduler_config.output_heap");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, tables) == 80, "blink_scheduler_config.tables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 272, "blink_scheduler_config.sets");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 488, "blink_scheduler_config.shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 496, "blink_scheduler_config.executables");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 504, "blink_scheduler_config.decode_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 512, "blink_scheduler_config.prefill_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 520, "blink_scheduler_config.mixed_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 528, "blink_scheduler_config.seen");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 536, "blink_scheduler_config.requests");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 544, "blink_scheduler_config.sequences");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 552, "blink_scheduler_config.free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 560, "blink_scheduler_config.pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 568, "blink_scheduler_config.page_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 576, "blink_scheduler_config.page_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 584, "blink_scheduler_config.idle_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 592, "blink_scheduler_config.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 600, "blink_scheduler_config.kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 608, "blink_scheduler_config.kv_event_told");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 616, "blink_scheduler_config.grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 624, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 632, "blink_scheduler_config.trace");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 640, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 648, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 652, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 656, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 660, "blink_scheduler_config.max_prefill_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 664, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 668, "blink_scheduler_config.mixed_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 672, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 676, "blink_scheduler_config.n_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 680, "blink_scheduler_config.n_idle");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 684, "blink_scheduler_config.prefix_cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 688, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 692, "blink_scheduler_config.stage_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 696, "blink_scheduler_config.kv_event_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 700, "blink_scheduler_config.kv_event_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 704, "blink_scheduler_config.n_kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 708, "blink_scheduler_config.host_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 712, "blink_scheduler_config.copy_shape");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 716, "blink_scheduler_config.n_grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 720, "blink_scheduler_config.max_grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 728, "blink_scheduler_config.hash_key");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 736, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 744, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 752, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sets) == 288, "blink_scheduler_config.sets");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shapes) == 504, "blink_scheduler_config.shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 512, "blink_scheduler_config.executables");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 520, "blink_scheduler_config.decode_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 528, "blink_scheduler_config.prefill_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 536, "blink_scheduler_config.mixed_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 544, "blink_scheduler_config.seen");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 552, "blink_scheduler_config.requests");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 560, "blink_scheduler_config.sequences");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 568, "blink_scheduler_config.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 576, "blink_scheduler_config.pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 584, "blink_scheduler_config.page_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 592, "blink_scheduler_config.page_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 600, "blink_scheduler_config.idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 608, "blink_scheduler_config.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 616, "blink_scheduler_config.kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 624, "blink_scheduler_config.kv_event_told");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 632, "blink_scheduler_config.grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 640, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 648, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 656, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 664, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 668, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 672, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 676, "blink_scheduler_config.max_prefill_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 680, "blink_scheduler_config.max_mixed_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 684, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 688, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 692, "blink_scheduler_config.n_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 696, "blink_scheduler_config.n_idle");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 700, "blink_scheduler_config.prefix_cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 704, "blink_scheduler_config.attention_keys");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 708, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 712, "blink_scheduler_config.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 716, "blink_scheduler_config.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 720, "blink_scheduler_config.n_kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 724, "blink_scheduler_config.host_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 728, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 732, "blink_scheduler_config.n_grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 736, "blink_scheduler_config.max_grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 744, "blink_scheduler_config.hash_key");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 752, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 760, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 768, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */

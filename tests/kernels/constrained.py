@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,15 @@ EOS, STOP, PROMPT = 3, 9, 10
 ENDS = EOS, STOP
 PLAIN = one_of(bytes(byte for byte in range(0x20, 256) if byte not in b'"\\'))
 STRINGS = (star(PLAIN), times(one_of(b"abc 1"), 0, 9))
+ASCII, LATER = (
+    one_of(bytes(byte for byte in range(0x20, 0x80) if byte not in b'"\\')),
+    one_of(bytes(range(0x80, 0xC0))),
+)
+UTF8 = [
+    ASCII,
+    *(reduce(then, [one_of(first), *[LATER] * n]) for n, first in enumerate((b"\xc3", b"\xe6", b"\xf0"), 1)),
+]
+DIGIT, WORD = one_of(b"0123456789"), one_of(b"abcdefghijklmnopqrstuvwxyz_")
 LANGUAGES: list[Node] = [
     *(then(text(b'"'), then(inside, text(b'"'))) for inside in STRINGS),
     star(PLAIN),
@@ -28,9 +38,17 @@ LANGUAGES: list[Node] = [
     either(text(b"ab"), text(b"abc")),
     text(b"zzz"),
     star(either(text(b"a"), then(text(b"\n"), times(one_of(b" "), 0, 2)))),
+    # States that many bytes do not leave, for which the sampler knows tokens by the classes of their bytes:
+    then(WORD, then(star(WORD), text(b'"'))),
+    then(one_of(b"-1"), then(star(DIGIT), star(WORD))),
+    then(text(b'"'), then(star(reduce(either, UTF8)), text(b'"'))),
+    times(WORD, 1, 5),
+    star(one_of(b"abc7")),  # not all bytes of a class
+    star(either(one_of(b"ab_ Qx"), then(text(b"-"), one_of(b"ab")))),
 ]
 PIECES = [b'"', b"\\", b"\n", b" ", b"a", b"b", b"c", b"1", b"7", b"{", b"}", b"[", b"]", b":", b",", b"ab"]
 PIECES += ["é".encode(), "漢".encode(), "😀".encode(), b"\xc3", b"\xa9", b"\xf0\x9f", b"\xff"]
+PIECES += [b"_", b"-", b"x", b"Q", b"F", b".", b"cab", b"z_"]
 
 
 def random_vocabulary(size: int, rng: Rng) -> list[bytes]:
@@ -139,10 +157,25 @@ def nested(bound: int) -> Grammar:
     return Grammar(columns, np.array([0, in_list, in_object], np.uint32), rows, value, bound)
 
 
+def nested_words(bound: int) -> Grammar:
+    """Lists in each other, of words that end where their lists go on."""
+    columns = np.full(256, 5, np.uint8)
+    for column, members in enumerate((b"[", b"]", b",", b"abcxz_"), 1):
+        columns[list(members)] = column
+    value, word, in_list, ended = 1, 2, 3, 4
+    rows = np.zeros((5, 6), np.uint32)
+    rows[value, [1, 4]] = 1 * CALL | value, word
+    rows[word, [0, 4]] = GRAMMAR_ACCEPTING, word
+    rows[in_list, [2, 3]] = ended, 1 * CALL | value
+    rows[ended, 0] = GRAMMAR_ACCEPTING
+    return Grammar(columns, np.array([0, in_list], np.uint32), rows, value, bound)
+
+
 def grammars() -> list[Grammar | None]:
-    return [None, *map(grammar, LANGUAGES), nested(2), nested(32)]
+    return [None, *map(grammar, LANGUAGES), nested(2), nested(32), nested_words(1), nested_words(32)]
 
 
+ROWS = 10  # of a step
 NO_NUMBERS = 3  # the row of random_logits that has none
 
 
@@ -162,7 +195,7 @@ def make_step(
     rng = np.random.default_rng(seed)
     table = random_vocabulary(vocab, rng)
     rows = [Constrained(found) for found in grammars() * copies]
-    rows = [rows[i] for i in rng.permutation(len(rows))]
+    rows = [rows[i] for i in rng.permutation(len(rows))[: ROWS * copies]]
     extend(rows, table, rng.integers(0, 7, len(rows)).tolist(), rng)
     rows.sort(key=lambda row: not row.answer)  # those that have been sampled for come first
     n_decode = int(rng.integers(0, 1 + sum(bool(row.answer) for row in rows)))

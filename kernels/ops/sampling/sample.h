@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
     sample_kernel(const __grid_constant__ struct blink_step_set set, const __grid_constant__ struct blink_tables tables,
                   float* logits) {
   static_assert(sizeof(SampleScratch) <= kSampleSharedBytes, "does not fit");
-  static_assert(sizeof(Queued) * kMostGroups <= sizeof(SelectScratch::received), "does not fit");
+  static_assert(sizeof(MaskWork) <= sizeof(SelectScratch::received), "does not fit");
   SampleScratch& scratch = *reinterpret_cast<SampleScratch*>(dynamic_shared());
   const uint32_t batch_slot = blockIdx.y;
   struct blink_step_head* head = set.head;
@@ -148,7 +148,8 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   DsmemExchange exchange(scratch.barriers); /* which has a barrier of the block behind both */
   SampleSlice slice(tables.vocab_size);
   uint32_t* bits = dynamic_shared() + kSampleSharedBytes / sizeof(uint32_t);
-  const TokenMask mask(sequence, tables, slice, scratch.mask, bits, reinterpret_cast<Queued*>(scratch.select.received));
+  MaskWork& work = *reinterpret_cast<MaskWork*>(scratch.select.received);
+  const TokenMask mask(sequence, tables, slice, scratch.mask, work, bits);
   const bool is_held = emits == BLINK_EMIT_TOKEN && scratch.params.grammar_words != 0;
   if (is_held) {
     mask.make(batch_slot >= head->n_decode);

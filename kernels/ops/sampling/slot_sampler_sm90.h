@@ -15,7 +15,7 @@ namespace blink {
 struct SampleScratch {
   DsmemExchange::Barriers barriers;
   struct blink_descriptor params;
-  SelectScratch select; /* the queue of the mask lies where it receives */
+  SelectScratch select; /* a mask is made where it receives */
   MaskScratch mask;
   ScoreScratch score;
   uint64_t per_warp[kSampleWarps];
@@ -147,8 +147,8 @@ class SlotSampler {
       });
     } else {
       exists = false;
-      slice_.for_each_allowed<4>(logits_, [&](uint32_t t, float logit) {
-        if (!exists || logit > most) most = number(logit), id = t;
+      slice_.for_each_allowed<8>(logits_, [&](uint32_t t, float logit) {
+        if (logit > most) most = logit, id = t;
         exists = true;
       });
     }

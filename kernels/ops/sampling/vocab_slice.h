@@ -57,24 +57,27 @@ struct SampleSlice {
     }
   }
 
-  /* Likewise for those that are allowed. The others are not read. */
+  /* Likewise for those that are allowed. The others are not read, and no time is spent on 32 * Ahead of which none is.
+   */
   template <uint32_t Ahead, typename Body>
   __device__ __forceinline__ void for_each_allowed(const float* logits, const Body& body) const {
     if (allowed == nullptr) return for_each<Ahead>(logits, body);
-    const uint32_t end = begin(warp() + 1), lane = threadIdx.x % 32;
+    const uint32_t end = begin(warp() + 1), lane = threadIdx.x % 32, bit = 1u << lane;
     const uint32_t* words = allowed + (begin(warp()) - block_begin()) / 32;
 #pragma unroll 1
-    for (uint32_t t = begin(warp()) + lane; t < end; t += 32 * Ahead, words += Ahead) {
+    for (uint32_t first = begin(warp()); first < end; first += 32 * Ahead, words += Ahead) {
+      const uint32_t own = lane < Ahead && first + 32 * lane < end ? words[lane] : 0;
+      if (__ballot_sync(0xffffffffu, own != 0) == 0) continue;
       bool there[Ahead];
       float logit[Ahead];
 #pragma unroll
       for (uint32_t i = 0; i < Ahead; ++i) {
-        there[i] = t + 32 * i < end && words[i] >> lane & 1;
-        logit[i] = there[i] ? logits[t + 32 * i] : -INFINITY;
+        there[i] = __shfl_sync(0xffffffffu, own, int(i)) & bit;
+        logit[i] = there[i] ? logits[first + 32 * i + lane] : -INFINITY;
       }
 #pragma unroll
       for (uint32_t i = 0; i < Ahead; ++i)
-        if (there[i]) body(t + 32 * i, logit[i]);
+        if (there[i]) body(first + 32 * i + lane, logit[i]);
     }
   }
 };

@@ -90,6 +90,9 @@ uint32_t reduce_lanes(uint32_t x, const Pick& pick) {
 inline uint32_t __reduce_max_sync(uint32_t, uint32_t x) {
   return reduce_lanes(x, [](uint32_t a, uint32_t b) { return std::max(a, b); });
 }
+inline uint32_t __reduce_or_sync(uint32_t, uint32_t x) {
+  return reduce_lanes(x, [](uint32_t a, uint32_t b) { return a | b; });
+}
 inline float rsqrtf(float x) {
   return 1.0f / sqrtf(x);
 }
