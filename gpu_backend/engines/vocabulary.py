@@ -46,7 +46,7 @@ def plain_characters(raw: bytes) -> int:
         text = raw.decode()
     except UnicodeDecodeError:
         return 0
-    if len(text) > MOST_PLAIN or not MARKED.isdisjoint(text) or any(mark < " " for mark in text):
+    if len(text) > MOST_PLAIN or not MARKED.isdisjoint(text) or min(text, default=" ") < " ":
         return 0
     return len(text)
 
