@@ -15,7 +15,7 @@ from nic_frontend.library import library
 
 # A hostile schema ends here, and holds one thread until then.
 LIMITS = GrammarLimits(moves=4_000_000, nodes=2_000_000, time_ms=1_000)
-SEARCH_MS = 500  # for the place that is too large
+SEARCH_MS = 1_000  # for the place that is too large
 
 OVERSIZED = (GrammarStatus.TOO_MANY_STATES, GrammarStatus.TOO_LARGE)
 REASONS = {

@@ -50,7 +50,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     assert LINE in text
     embed.write_text(text.replace(LINE, BROKEN))
     (directory / "sitecustomize.py").write_text(SITE.format(sources=str(directory / "sources")))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)])}
+    own = os.environ.get("PYTHONPATH")  # where the packages may be that blink needs
+    path = [str(directory), str(ROOT), *([own] if own else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 @contextmanager
