@@ -41,10 +41,12 @@ class Fairness {
   }
 
   // A step was launched, as the `nth` of this execution. A sequence that decodes has a batch slot in it, unless it
-  // needs a page and there are too few; the oldest prompt that is under way has one too, unless it awaits what another
-  // computes or host memory has, or there are no pages for it: neither starves the other (S15). Only prompts wait for
-  // two copy steps in a row (S19).
+  // needs a page and there are too few; the oldest prompt that was under way before the step was planned has one too,
+  // unless it awaits what another computes or host memory has, or there are no pages for it: neither starves the other
+  // (S15). One that the plan itself admitted behind its client's other prompts may find the step full (S2). Only
+  // prompts wait for two copy steps in a row (S19).
   void launched(const blink_step_set& set, uint32_t nth) {
+    const std::set<uint64_t> under_way = std::exchange(under_way_, prompts_under_way());
     const bool copies = set.head->kind == BLINK_STEP_COPY, again = copies && copied_;
     copied_ = copies;
     if (copies && !again) return;
@@ -70,6 +72,7 @@ class Fairness {
       if (sequence.use != BLINK_SEQUENCE_ACTIVE || (sequence.fed >= sequence.prefill_end && !fed_prompt[i])) continue;
       const uint64_t arrival = c.requests[sequence.slot].arrival;
       const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few);
+      if (!under_way.count(arrival)) continue;
       if (arrival < oldest) oldest = arrival, oldest_in = in[i] || may_wait;
     }
     if (!oldest_in && !copies) fail("S15: the oldest prompt was passed over");
@@ -127,6 +130,17 @@ class Fairness {
     heads_ = std::move(heads);
   }
 
+  // The arrivals of the prompts that have tokens to be planned.
+  std::set<uint64_t> prompts_under_way() const {
+    std::set<uint64_t> arrivals;
+    for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
+      const blink_sequence& sequence = c.sequences[i];
+      if (sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end)
+        arrivals.insert(c.requests[sequence.slot].arrival);
+    }
+    return arrivals;
+  }
+
   // Its next token is still to be planned.
   bool decodes(uint32_t i) const {
     const blink_sequence& sequence = c.sequences[i];
@@ -143,6 +157,7 @@ class Fairness {
   const blink_scheduler_config& c;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> ages_;  // by slot and sequence
   bool copied_ = false;                                     // by the step before
+  std::set<uint64_t> under_way_;                            // prompts, when the step before was launched
   std::map<uint64_t, uint32_t> ran_;                        // arrivals and clients, at the last look
   std::map<uint32_t, Head> heads_;                          // by client
 };
