@@ -50,13 +50,14 @@ struct blink_megakernel_model {
  * Blocks pass results to each other through scratch memory, [n_layers + 1] of layer_bytes, of which the last is the
  * head's. It is all zero between kernels (primitives/ll_protocol.h). The pointers into it point to the first layer's. A
  * layer has two norms, whose squares and normed are norm_bytes apart; the first norm's lie at the layer's beginning.
+ * What a matmul reads lies in the order of input_order.h, not in rows.
  */
 struct blink_megakernel_buffers {
   float* squares;  /* [hidden / 16][T]: of each 16 elements of the residual, the sum of squares */
-  void* normed;    /* [T][hidden]: what the next matmul reads, except for a factor of the row (megakernel_sm90.h) */
+  void* normed;    /* T x hidden: what the next matmul reads, except for a factor of the row (megakernel_sm90.h) */
   void* qkv;       /* [T][n_heads + 2 n_kv_heads][head_dim] */
-  void* attention; /* [T][n_heads][head_dim] */
-  void* product;   /* [T][intermediate]: silu(gate) * up, which down reads */
+  void* attention; /* T x n_heads x head_dim, which o reads */
+  void* product;   /* T x intermediate: silu(gate) * up, which down reads */
   float* parts;    /* of attention, as megakernel/decode_attention.h has them: one unit's for each block */
   uint64_t norm_bytes;
   uint64_t layer_bytes;

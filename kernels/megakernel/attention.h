@@ -10,11 +10,11 @@
 
 namespace blink {
 
-/* The attention of one block. */
-template <typename Half, int HeadDim, int Group, typename Cache>
+/* The attention of one block. Order: of its output, the input of the next matmul. */
+template <typename Half, int HeadDim, int Group, typename Cache, typename Order>
 class MegakernelAttention {
  public:
-  using Work = DecodeAttention<Half, HeadDim, Group, Cache, kMegakernelWarps, kStageTiles<Cache, HeadDim>>;
+  using Work = DecodeAttention<Half, HeadDim, Group, Cache, Order, kMegakernelWarps, kStageTiles<Cache, HeadDim>>;
   using Prepared = typename Work::Prepared;
   using Scratch = typename Work::Scratch;
 

@@ -16,7 +16,7 @@ namespace blink {
 template <typename Half, int HeadDim, int Group, typename Cache, ScaleForm Form>
 class Megakernel {
  public:
-  using Share = MegakernelAttention<Half, HeadDim, Group, Cache>;
+  using Share = MegakernelAttention<Half, HeadDim, Group, Cache, InputOrder<Form>>;
   using Scales = RowScales<Half>;
 
   struct __align__(128) Shared {
@@ -78,10 +78,9 @@ class Megakernel {
   }
 
   /* What the i-th matrix multiplies. */
-  __device__ __forceinline__ HalfRows<Half> input(uint32_t i) const {
-    if (order_.output(i) != kToResidual) return {layout_.normed(i / 2), model_.hidden, n_tokens_};
-    if (i % 4 == 1) return {layout_.attention(i / 4), model_.n_heads * HeadDim, n_tokens_};
-    return {layout_.mlp(i / 4), model_.intermediate, n_tokens_};
+  __device__ __forceinline__ MatmulInput<Half> input(uint32_t i) const {
+    if (order_.output(i) != kToResidual) return {layout_.normed(i / 2), n_tokens_};
+    return {i % 4 == 1 ? layout_.attention(i / 4) : layout_.mlp(i / 4), n_tokens_};
   }
   /* Weights of the norm-th norm for rows tile_row() and + 8 of a tile, which lie together. They come from memory, late.
    * So they are requested together with the matmul's input and stay in shared memory until they are needed. */
@@ -124,8 +123,7 @@ class Megakernel {
 #pragma unroll
     for (uint32_t t = 0; t < 2; ++t) {
       const uint32_t token = tile_token() + t;
-      put_rows(layout_.normed(norm), model_.hidden, tile * kGemvRows, token, low_[t] * by[t] * low,
-               high_[t] * by[t] * high);
+      put_normed(norm, token, tile, low_[t] * by[t] * low, high_[t] * by[t] * high);
       float square = low_[t] * low_[t] + high_[t] * high_[t];
 #pragma unroll
       for (int offset = 16; offset >= 4; offset >>= 1) square += __shfl_xor_sync(0xffffffffu, square, offset);
@@ -134,17 +132,25 @@ class Megakernel {
     }
   }
 
-  /* Rows tile_row() and + 8 of a tile for a token, in pairs: blocks exchange whole words. */
-  __device__ __forceinline__ void put_rows(Half* to, uint32_t width, uint32_t first, uint32_t token, float low,
-                                           float high) {
+  /* Rows tile_row() and + 8 of a tile for a token, in pairs: blocks exchange whole words. `apart`: from the tile's
+   * first eight rows, which are neighbours, to the others. */
+  __device__ __forceinline__ void put_rows(Half* to, uint32_t apart, uint32_t token, float low, float high) {
     const bool odd = tile_row() % 2;
     const float other = __shfl_xor_sync(0xffffffffu, odd ? low : high, 4);
     if (token >= n_tokens_) return;
-    Half* row = to + uint64_t(token) * width + first + tile_row() / 2 * 2;
+    to += tile_row() / 2 * 2;
     if (odd)
-      put_pair(row + 8, other, high);
+      put_pair(to + apart, other, high);
     else
-      put_pair(row, low, other);
+      put_pair(to, low, other);
+  }
+  __device__ __forceinline__ void put_normed(uint32_t norm, uint32_t token, uint32_t tile, float low, float high) {
+    using OfLayer = InputOrder<Form>;
+    using OfHead = InputOrder<kUnscaled>;
+    const bool is_head = norm == 2 * model_.n_layers;
+    const uint32_t column = tile * kGemvRows, apart = is_head ? OfHead::element(0, 8) : OfLayer::element(0, 8);
+    const uint32_t first = is_head ? OfHead::element(token, column) : OfLayer::element(token, column);
+    put_rows(layout_.normed(norm) + first, apart, token, low, high);
   }
 
   /* The scales of rows tile_row() and + 8 of a tile, requested likewise: they stay in registers. */
@@ -222,12 +228,12 @@ class Megakernel {
   __device__ __forceinline__ void put(Output output, uint32_t layer, uint32_t tile, uint32_t token, float low,
                                       float high) {
     if (output == kToQkv) {
-      put_rows(layout_.qkv(layer), order_.qkv_rows(), tile * kGemvRows, token, low, high);
+      Half* first = layout_.qkv(layer) + uint64_t(token) * order_.qkv_rows() + tile * kGemvRows;
+      put_rows(first, 8, token, low, high);
     } else if (output == kToProduct) {
       const float value = gated(low, high), next = __shfl_xor_sync(0xffffffffu, value, 4);
       if (token >= n_tokens_ || tile_row() % 2) return;
-      Half* row = layout_.mlp(layer) + uint64_t(token) * model_.intermediate;
-      put_pair(row + tile * 8 + tile_row(), value, next);
+      put_pair(layout_.mlp(layer) + InputOrder<Form>::element(token, tile * 8 + tile_row()), value, next);
     } else if (token < n_tokens_) {
       float* logits = buffers_.logits + uint64_t(token) * model_.vocab_size + tile * kGemvRows + tile_row();
       logits[0] = low, logits[8] = high;

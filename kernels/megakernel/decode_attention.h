@@ -51,8 +51,9 @@ struct __align__(16) DecodeScratch {
 };
 
 /* A block's work on one unit. A stage brings the next StageTiles of a warp's tiles, or the rest of them.
- * `stages.wait()` returns where the stage lies, once it has come; it stays until `stages.release()`. */
-template <typename Half, int HeadDim, int Group, typename Cache, int Warps, int StageTiles>
+ * `stages.wait()` returns where the stage lies, once it has come; it stays until `stages.release()`. Order: of the
+ * output (input_order.h). */
+template <typename Half, int HeadDim, int Group, typename Cache, typename Order, int Warps, int StageTiles>
 class DecodeAttention {
  public:
   using Scratch = DecodeScratch<Cache, HeadDim, Group, Warps>;
@@ -134,8 +135,9 @@ class DecodeAttention {
     }
   }
 
-  __device__ __forceinline__ Half* output(uint32_t query) const {
-    return layer_.out + (uint64_t(unit_.token) * layer_.n_heads + unit_.head + query) * HeadDim;
+  /* Where dimensions d .. d + 3 of the output lie, which are neighbours. */
+  __device__ __forceinline__ Half* output(uint32_t query, uint32_t d) const {
+    return layer_.out + Order::element(unit_.token, (unit_.head + query) * HeadDim + d);
   }
   __device__ __forceinline__ uint32_t* part(uint32_t split, uint32_t query) const {
     return reinterpret_cast<uint32_t*>(layer_.parts) + ((unit_.index * most_splits_ + split) * Group + query) * kPart;
@@ -143,8 +145,9 @@ class DecodeAttention {
   /* Dimensions d .. d + 3 of the output. */
   __device__ __forceinline__ void put_output(uint32_t query, uint32_t d, const float4& value, float sum) const {
     const float share = layer_.scales.value / sum;
-    put_pair(output(query) + d, value.x * share, value.y * share);
-    put_pair(output(query) + d + 2, value.z * share, value.w * share);
+    Half* to = output(query, d);
+    put_pair(to, value.x * share, value.y * share);
+    put_pair(to + 2, value.z * share, value.w * share);
   }
   static __device__ __forceinline__ void add(float4& to, const float4& x, float weight) {
     to.x += weight * x.x, to.y += weight * x.y, to.z += weight * x.z, to.w += weight * x.w;

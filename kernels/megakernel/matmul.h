@@ -8,6 +8,7 @@
 #define BLINK_MEGAKERNEL_MATMUL_H
 
 #include "kernels/primitives/ll_protocol.h"
+#include "input_order.h"
 #include "weight_stream_sm90.h"
 
 #ifdef __CUDACC__
@@ -33,11 +34,11 @@ struct MatmulSums {
   }
 };
 
-/* Rows of x, [tokens][n_in] half, that other blocks write while this kernel runs (ll_protocol.h). */
+/* x, in the order of input_order.h, which other blocks write while this kernel runs (ll_protocol.h). */
 template <typename Half>
-struct HalfRows {
+struct MatmulInput {
   const Half* x;
-  uint32_t n_in, n_tokens;
+  uint32_t n_tokens;
 };
 
 /* The elements of x that one lane needs for a stage. */
@@ -45,18 +46,19 @@ template <ScaleForm Form>
 struct StageRows {
   StageVectors<Form> x[kStageChunks];
 
-  /* Requests them, from the warp's k + done on. Past the end of its k, which only a stage that is not full reaches, the
-   * last chunk is loaded again. In place of a token that does not exist the last one is loaded: a branch would make the
-   * loads wait for each other. */
+  /* Requests them, from the warp's k + done on. In place of a token that does not exist the last one is loaded, and in
+   * place of a chunk, too: a branch would make the loads wait for each other. */
   template <typename Half>
-  __device__ __forceinline__ void load(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done) {
+  __device__ __forceinline__ void load(const MatmulInput<Half>& input, const BlockTiles& tiles, uint32_t done) {
+    const uint4* from = first(input, tiles, done);
 #pragma unroll
-    for (uint32_t i = 0; i < kVectors; ++i) vector(i) = load_relaxed(at(rows, tiles, done, i));
+    for (uint32_t i = 0; i < kVectors; ++i) vector(i) = load_relaxed(at(from, tiles, i));
   }
   /* Waits for what had not been written when it was requested. */
   template <typename Half>
-  __device__ __forceinline__ void complete(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done) {
-    if (rows.n_tokens == 0) return;
+  __device__ __forceinline__ void complete(const MatmulInput<Half>& input, const BlockTiles& tiles, uint32_t done) {
+    if (input.n_tokens == 0) return;
+    const uint4* from = first(input, tiles, done);
     for (Patience patience;; patience.spend()) {
       bool missing = false;
 #pragma unroll
@@ -64,7 +66,7 @@ struct StageRows {
       if (!missing) return;
 #pragma unroll
       for (uint32_t i = 0; i < kVectors; ++i)
-        if (is_missing(vector(i))) vector(i) = load_relaxed(at(rows, tiles, done, i));
+        if (is_missing(vector(i))) vector(i) = load_relaxed(at(from, tiles, i));
     }
   }
 
@@ -73,13 +75,14 @@ struct StageRows {
 
   __device__ __forceinline__ uint4& vector(uint32_t i) { return x[i / kOfChunk].of[0][i % kOfChunk]; }
   template <typename Half>
-  static __device__ __forceinline__ const uint4* at(const HalfRows<Half>& rows, const BlockTiles& tiles, uint32_t done,
-                                                    uint32_t i) {
-    constexpr uint32_t kWord = kLaneWeights<Form> / 8; /* elements */
-    const uint32_t lane = threadIdx.x % 32, token = min(lane / 4, rows.n_tokens - 1);
-    const uint32_t k = min(done + i / kOfChunk * kGemvChunk, tiles.share() - kGemvChunk);
-    const Half* row = rows.x + uint64_t(token) * rows.n_in + kWord * (tiles.first_k(threadIdx.x / 32) + lane % 4 * 8);
-    return reinterpret_cast<const uint4*>(row + kWord * k) + i % kOfChunk;
+  static __device__ __forceinline__ const uint4* first(const MatmulInput<Half>& input, const BlockTiles& tiles,
+                                                       uint32_t done) {
+    const uint32_t lane = threadIdx.x % 32, existing = min(lane, 4 * (input.n_tokens - 1) + lane % 4);
+    const uint32_t chunk = (tiles.first_k(threadIdx.x / 32) + done) / kGemvChunk;
+    return opaque(reinterpret_cast<const uint4*>(input.x) + InputOrder<Form>::vector(chunk, 0, existing));
+  }
+  static __device__ __forceinline__ const uint4* at(const uint4* first, const BlockTiles& tiles, uint32_t i) {
+    return first + InputOrder<Form>::vector(min(i / kOfChunk, tiles.stage_chunks - 1), i % kOfChunk, 0);
   }
 };
 
@@ -92,7 +95,7 @@ static_assert(kPassTiles == kMegakernelWarps, "a warp ends a tile");
  * epilogue.put(tile, fragment), where the fragment is MatmulSums::total(). */
 template <typename Half, ScaleForm Form, typename Epilogue>
 __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const BlockTiles& tiles,
-                                         const HalfRows<Half>& rows, MatmulSums& sums, Epilogue& epilogue) {
+                                         const MatmulInput<Half>& input, MatmulSums& sums, Epilogue& epilogue) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
   for (uint32_t pass = 0; pass < tiles.count; pass += kPassTiles) {
@@ -101,8 +104,8 @@ __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const Block
 #pragma unroll 1
     for (uint32_t done = 0; done < tiles.share(); done += tiles.stage_k()) {
       StageRows<Form> now;
-      now.load(rows, tiles, done);
-      now.complete(rows, tiles, done);
+      now.load(input, tiles, done);
+      now.complete(input, tiles, done);
       if (done == 0) epilogue.request_scales(pass);
       if (done == 0 && pass == 0) epilogue.request();
 #pragma unroll 1
