@@ -46,13 +46,21 @@ template <ScaleForm Form>
 struct StageRows {
   StageVectors<Form> x[kStageChunks];
 
-  /* Requests them, from the warp's k + done on. In place of a token that does not exist the last one is loaded, and in
-   * place of a chunk, too: a branch would make the loads wait for each other. */
+  /* Requests them, from the warp's k + done on, the second half only for a stage that has it. In place of a token that
+   * does not exist the last one is loaded, and in place of a chunk, too: a branch for each would make the loads wait
+   * for each other. */
   template <typename Half>
   __device__ __forceinline__ void load(const MatmulInput<Half>& input, const BlockTiles& tiles, uint32_t done) {
     const uint4* from = first(input, tiles, done);
 #pragma unroll
-    for (uint32_t i = 0; i < kVectors; ++i) vector(i) = load_relaxed(at(from, tiles, i));
+    for (uint32_t i = 0; i < kVectors / 2; ++i) vector(i) = load_relaxed(at(from, tiles, i));
+    if (tiles.fills_half()) {
+#pragma unroll
+      for (uint32_t i = kVectors / 2; i < kVectors; ++i) vector(i) = make_uint4(1, 1, 1, 1); /* not missing */
+    } else {
+#pragma unroll
+      for (uint32_t i = kVectors / 2; i < kVectors; ++i) vector(i) = load_relaxed(at(from, tiles, i));
+    }
   }
   /* Waits for what had not been written when it was requested. */
   template <typename Half>
@@ -109,12 +117,17 @@ __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const Block
       if (done == 0) epilogue.request_scales(pass);
       if (done == 0 && pass == 0) epilogue.request();
 #pragma unroll 1
-      for (uint32_t t = 0; t < n; ++t) {
-        float4& sum = sums.part[t][warp][lane];
-        float acc[4] = {};
-        if (done) acc[0] = sum.x, acc[1] = sum.y, acc[2] = sum.z, acc[3] = sum.w;
-        stream.template add<Form>(acc, now.x, tiles.stage_chunks);
-        sum = make_float4(acc[0], acc[1], acc[2], acc[3]);
+      for (uint32_t t = 0; t < n;) {
+        const char* stage = stream.wait();
+#pragma unroll 1
+        for (const uint32_t end = min(n, t + tiles.stage_tiles()); t < end; ++t, stage += tiles.stage_bytes()) {
+          float4& sum = sums.part[t][warp][lane];
+          float acc[4] = {};
+          if (done) acc[0] = sum.x, acc[1] = sum.y, acc[2] = sum.z, acc[3] = sum.w;
+          stream.template add<Form>(stage, acc, now.x, tiles.stage_chunks);
+          sum = make_float4(acc[0], acc[1], acc[2], acc[3]);
+        }
+        stream.release();
       }
       if (done == 0 && pass == 0) epilogue.receive();
     }

@@ -89,9 +89,8 @@ class KvProducer {
   uint32_t unit_ = 0, key_ = 0, end_ = 0, page_[kTiles] = {}; /* what is requested next */
 };
 
-/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way, or two of a matrix in fp8
- * that makes small ones. It polls its barriers instead of blocking on them, since the threads that serve the other
- * warps are in the same warp. */
+/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way. It polls its barriers instead
+ * of blocking on them, since the threads that serve the other warps are in the same warp. */
 template <typename Cache, int HeadDim, int Group, ScaleForm Form>
 class StageProducer {
  public:
@@ -102,10 +101,9 @@ class StageProducer {
 
   __device__ __forceinline__ void run() {
     /* Before the first phase of a barrier, that of parity 1 is complete. */
-    PipelineState second = {kStages - 2, 1}, last = {kStages - 1, 1}, to;
+    PipelineState last = {kStages - 1, 1}, to;
     while (matrix_ < order_.count()) {
-      const PipelineState& awaited = Form != kUnscaled && 2 * tiles_.stage_chunks <= kStageChunks ? second : last;
-      if (!barrier_test(&pipelines_.full[warp_][awaited.index], awaited.phase) ||
+      if (!barrier_test(&pipelines_.full[warp_][last.index], last.phase) ||
           !barrier_test(&pipelines_.empty[warp_][to.index], to.phase ^ 1))
         continue;
       char* stage = pipelines_.stage[warp_][to.index];
@@ -114,7 +112,6 @@ class StageProducer {
         request_weights(stage, full);
       else
         keys_.request(matrix_ / 4, stage, full);
-      second = last;
       last = to;
       to.next(kStages);
     }
@@ -122,9 +119,12 @@ class StageProducer {
 
  private:
   __device__ __forceinline__ void request_weights(char* stage, uint64_t* full) {
-    barrier_expect(full, 2 * kGemvRows * tiles_.stage_k());
-    tiles_.copy(stage, warp_, pass_ + tile_, k_, full);
-    if (++tile_ < min(kPassTiles, tiles_.count - pass_)) return;
+    const uint32_t end = min(kPassTiles, tiles_.count - pass_), n = min(tiles_.stage_tiles(), end - tile_);
+    barrier_expect(full, n * tiles_.stage_bytes());
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; ++i) tiles_.copy(stage + i * tiles_.stage_bytes(), warp_, pass_ + tile_ + i, k_, full);
+    tile_ += n;
+    if (tile_ < end) return;
     tile_ = 0;
     k_ += tiles_.stage_k();
     if (k_ < tiles_.share()) return;

@@ -11,8 +11,8 @@
  * A matrix w [n_out][n_in] is divided into tiles of 16 rows. A block has every row of its tiles, a warp of it one
  * eighth of k; k is counted in words of 16 bits, a half or two elements of fp8. The block takes up to kPassTiles tiles
  * together, so that it loads x once for all of them: a pass goes through k in stages, and at each stage through its
- * tiles. One bulk copy brings a stage, 16 rows of up to kStageK: smaller copies, or 16 bytes a thread, were measured to
- * stop at 2.3 TB/s.
+ * tiles. One bulk copy brings 16 rows of up to kStageK: smaller copies, or 16 bytes a thread, were measured to stop at
+ * 2.3 TB/s. Where a warp's share of k is short, so that a tile fills half of a stage or less, a stage brings two.
  */
 #ifndef BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
 #define BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
@@ -61,7 +61,11 @@ struct BlockTiles {
   __device__ __forceinline__ uint32_t share() const { return n_in / kMegakernelWarps; } /* of k, a warp */
   __device__ __forceinline__ uint32_t first_k(uint32_t warp) const { return warp * share(); }
   __device__ __forceinline__ uint32_t stage_k() const { return stage_chunks * kGemvChunk; }
-  /* The stage of the block's tile `tile` at the warp's k + done. */
+  __device__ __forceinline__ uint32_t stage_bytes() const { return 2 * kGemvRows * stage_k(); } /* of a tile */
+  /* Whether a tile takes up half of a stage or less; then a stage has two. */
+  __device__ __forceinline__ bool fills_half() const { return 2 * stage_chunks <= kStageChunks; }
+  __device__ __forceinline__ uint32_t stage_tiles() const { return fills_half() ? 2 : 1; }
+  /* What a stage has of the block's tile `tile`, at the warp's k + done. */
   __device__ __forceinline__ void copy(char* to, uint32_t warp, uint32_t tile, uint32_t done, uint64_t* barrier) const {
     const uint32_t at = index(tile);
     copy_box(to, map, first_k(warp) + done, gate_up ? 8 * at : 0, gate_up ? 0 : 2 * at, barrier);
@@ -120,28 +124,27 @@ class WeightStream {
     state_.next(kStages);
   }
 
-  /* acc += the next stage's weights times x, where x[c] is token lane / 4 at what the lane has of the stage's chunk c:
-   * words 8 (lane % 4) and the next seven. */
+  /* acc += a tile's weights, which a stage has brought, times x, where x[c] is token lane / 4 at what the lane has of
+   * the stage's chunk c: words 8 (lane % 4) and the next seven. */
   template <ScaleForm Form>
-  __device__ __forceinline__ void add(float (&acc)[4], const StageVectors<Form> (&x)[kStageChunks], uint32_t n_chunks) {
-    const char* stage = wait();
+  __device__ __forceinline__ void add(const char* tile, float (&acc)[4], const StageVectors<Form> (&x)[kStageChunks],
+                                      uint32_t n_chunks) const {
     if (n_chunks == kStageChunks)
-      add_chunks<Form, true>(stage, acc, x, kStageChunks);
+      add_chunks<Form, true>(tile, acc, x, kStageChunks);
     else
-      add_chunks<Form, false>(stage, acc, x, n_chunks);
-    release();
+      add_chunks<Form, false>(tile, acc, x, n_chunks);
   }
 
  private:
-  /* A stage is added in two halves, each with its loads together, and every other chunk goes into a sum of its own, so
+  /* A tile is added in two halves, each with its loads together, and every other chunk goes into a sum of its own, so
    * that neither the loads nor the mma instructions wait for each other. Of fp8, for which x needs twice the registers,
    * the loads of two chunks are together, and there are none behind the last: zeros would be converted, too. The rows
    * of a full stage start at the same bank, so odd rows load each pair of chunks the other way round. */
   template <ScaleForm Form, bool Full>
-  __device__ __forceinline__ void add_chunks(const char* stage, float (&acc)[4],
+  __device__ __forceinline__ void add_chunks(const char* tile, float (&acc)[4],
                                              const StageVectors<Form> (&x)[kStageChunks], uint32_t n_chunks) const {
     const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kGemvChunk * n_chunks;
-    const char* low = stage + lane / 4 * row_bytes + lane % 4 * 16;
+    const char* low = tile + lane / 4 * row_bytes + lane % 4 * 16;
     const char* high = low + 8 * row_bytes;
     constexpr uint32_t kTogether = Form == kUnscaled ? kStageChunks / 2 : 2;
     const bool swap = Full && lane / 4 % 2;
