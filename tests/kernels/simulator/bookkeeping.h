@@ -1,8 +1,8 @@
 /* What the scheduler's tables say of one another, checked at every turn: pages, sequences, requests, grammars. */
 #pragma once
 #include <map>
-#include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "kernels/scheduler/pages.h"
@@ -73,7 +73,7 @@ class Bookkeeping {
   // S19: a host page is found, or is one of a pair whose other page is found, or is empty. S17: no content is found
   // twice.
   void check_host_pages() {
-    std::set<uint64_t> contents;
+    std::unordered_set<uint64_t> contents;
     for (uint32_t page = 0; page < c.total_pages + c.host_pages; ++page) {
       const blink_page& g = c.pages[page];
       const bool findable = g.entry != BLINK_NO_PAGE, host = page >= c.total_pages;

@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <random>
+#include <unordered_map>
 
 #include "ringbuffer/words.h"
 #include "simulated_ring.h"
@@ -42,7 +43,7 @@ class Follower {
 
   void compare() {
     if (c_.kv_event_capacity == 0) return;
-    std::map<uint64_t, uint32_t> pages;  // by their content, of those in the index
+    std::unordered_map<uint64_t, uint32_t> pages;  // by their content, of those in the index
     for (uint32_t page = 0; page < c_.total_pages; ++page) {
       if (c_.pages[page].entry != BLINK_NO_PAGE) pages[c_.pages[page].content] = page;
     }
@@ -55,17 +56,18 @@ class Follower {
     fresh_.clear();
     if (!caught_up()) return;
     ++compared;
+    Found found;
     size_t n = 0;
     for (uint32_t page = 0; page < c_.total_pages; ++page)
-      n += c_.pages[page].entry != BLINK_NO_PAGE && reachable(c_.pages[page].content, pages);
+      n += c_.pages[page].entry != BLINK_NO_PAGE && reachable(c_.pages[page].content, pages, found);
     if (n != blocks_.size()) return fail("knows " + std::to_string(blocks_.size()) + " blocks of " + std::to_string(n));
     for (const auto& [id, block] : blocks_) {
-      if (!reachable(id, pages)) return fail("knows a block that there is not");
-      const uint32_t page = pages[id];
-      const blink_page& found = c_.pages[page];
-      const uint32_t* tokens = c_.page_tokens + uint64_t(page) * c_.tables.page_size;
-      if (block.parent != parent_of(found) || !std::equal(block.tokens.begin(), block.tokens.end(), tokens) ||
-          block.salt != std::make_pair(found.salt[0], found.salt[1]))
+      if (!reachable(id, pages, found)) return fail("knows a block that there is not");
+      const uint32_t number = pages[id];
+      const blink_page& page = c_.pages[number];
+      const uint32_t* tokens = c_.page_tokens + uint64_t(number) * c_.tables.page_size;
+      if (block.parent != parent_of(page) || !std::equal(block.tokens.begin(), block.tokens.end(), tokens) ||
+          block.salt != std::make_pair(page.salt[0], page.salt[1]))
         return fail("knows a block wrongly");
     }
   }
@@ -151,11 +153,16 @@ class Follower {
   }
 
   static uint64_t parent_of(const blink_page& page) { return page.parent ? page.parent : BLINK_NO_BLOCK; }
-  bool reachable(uint64_t content, const std::map<uint64_t, uint32_t>& pages) const {
-    for (; content; content = c_.pages[pages.at(content)].parent) {
-      if (!pages.count(content)) return false;
-    }
-    return true;
+
+  // Whether a prompt could find a content: the index has all that is before it, too.
+  using Found = std::unordered_map<uint64_t, bool>;
+  bool reachable(uint64_t content, const std::unordered_map<uint64_t, uint32_t>& pages, Found& known) const {
+    if (content == 0) return true;
+    const auto page = pages.find(content);
+    if (page == pages.end()) return false;
+    const auto before = known.find(content);
+    if (before != known.end()) return before->second;
+    return known[content] = reachable(c_.pages[page->second].parent, pages, known);
   }
 
   const blink_scheduler_config& c_;
