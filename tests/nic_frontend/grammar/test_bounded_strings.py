@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from walking import grammar_of, random_answer, schema_taken
+from walking import RandomAnswers, grammar_of, schema_taken
 
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.refusal import GrammarRefused
@@ -80,8 +80,8 @@ def test_every_condition_counts() -> None:
 
 
 def test_answers_end() -> None:
-    grammar, source = grammar_of(of_schema({"properties": {"u": URL, "v": URL}})), random.Random(2)
-    assert any(random_answer(grammar, source, b'{"u"') for _ in range(10))
+    answers = RandomAnswers(grammar_of(of_schema({"properties": {"u": URL, "v": URL}})), random.Random(2))
+    assert any(answers.one(b'{"u"') for _ in range(10))
 
 
 def test_equal_strings_are_there_once() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from walking import MAX_WORDS, grammar_of, random_answer, schema_taken, taken
+from walking import MAX_WORDS, RandomAnswers, grammar_of, schema_taken, taken
 
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.keyword_arguments import of_keywords
@@ -61,9 +61,9 @@ USUAL: dict[str, Any] = {
 def test_answers_are_valid(schema: Any) -> None:
     grammar = grammar_of(of_schema(schema))
     validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
-    source = random.Random(5)
+    answers = RandomAnswers(grammar, random.Random(5))
     for _ in range(25):
-        answer = random_answer(grammar, source)
+        answer = answers.one()
         assert answer is None or validator.is_valid(json.loads(answer)), answer
 
 

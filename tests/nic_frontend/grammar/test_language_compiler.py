@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from walking import MAX_WORDS, grammar_of, random_answer, taken
+from walking import MAX_WORDS, RandomAnswers, grammar_of, taken
 
 from nic_frontend.grammar import expression as e
 from nic_frontend.grammar.abi import GrammarResult, GrammarStatus
@@ -154,7 +154,7 @@ def test_what_is_nested_can_be_ended() -> None:
     """F18: random walks deep into nested values find no dead end."""
     grammar = grammar_of(ANY)
     assert grammar.stack_bound == GRAMMAR_MAX_STACK
-    source = random.Random(1)
+    answers = RandomAnswers(grammar, random.Random(1))
     for _ in range(60):
-        random_answer(grammar, source)
+        answers.one()
     assert accepts(grammar, b"[" * 31 + b"]" * 31)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from walking import grammar_of, random_answer
+from walking import RandomAnswers, grammar_of
 
 from nic_frontend.grammar.calls import Function
 from nic_frontend.parsing.delta import CallArguments, CallStart, Text
@@ -33,10 +33,10 @@ SCHEMAS = {"weather": SCHEMA, "now": {"type": "object"}, "stop": {"type": "objec
 def test_calls(name: str, many: bool) -> None:
     parser = TOOL_CALL_PARSERS[name]
     grammar = grammar_of(parser.language(FUNCTIONS, many, str.encode))
-    source = random.Random(name)
+    answers = RandomAnswers(grammar, random.Random(name))
     most = 0
     for _ in range(25):
-        answer = random_answer(grammar, source)
+        answer = answers.one()
         if answer is None:
             continue
         reader = parser(frozenset(SCHEMAS))

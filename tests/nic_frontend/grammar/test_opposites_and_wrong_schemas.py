@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from walking import MAX_WORDS, grammar_of, random_answer, schema_taken
+from walking import MAX_WORDS, RandomAnswers, grammar_of, schema_taken
 
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.refusal import GrammarRefused
@@ -92,9 +92,9 @@ def test_opposites_and_counts(schema: Any, taken_all: bool) -> None:
             and not any(c in str(value) for c in ("\n", "\u0661", "'1'"))
         ):
             assert was_taken, value
-    source = random.Random(5)
+    answers = RandomAnswers(grammar, random.Random(5))
     for _ in range(5):
-        answer = random_answer(grammar, source)
+        answer = answers.one()
         assert answer is None or validator.is_valid(json.loads(answer)), answer
 
 

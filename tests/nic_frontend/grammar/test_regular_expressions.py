@@ -8,7 +8,7 @@ import random
 import re
 
 import pytest
-from walking import grammar_of, random_answer, taken
+from walking import RandomAnswers, grammar_of, taken
 
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.regex import matched, searched
@@ -39,8 +39,9 @@ def test_patterns(pattern: str) -> None:
     """What is taken is matched, and found texts that differ in a character are taken just where they match."""
     grammar = grammar_of(matched(pattern))
     source = random.Random(pattern)
+    answers = RandomAnswers(grammar, source)
     for _ in range(15):
-        answer = random_answer(grammar, source)
+        answer = answers.one()
         if answer is None:
             continue
         text = answer.decode()

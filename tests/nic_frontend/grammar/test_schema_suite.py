@@ -15,7 +15,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from walking import MAX_WORDS, random_answer
+from walking import MAX_WORDS, RandomAnswers
 
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.numbers import exact
@@ -70,9 +70,9 @@ def check(name: str, schema: Any, values: list[Any], draft: str, grammar: Gramma
     dialect = VALIDATORS[draft]
     formats = dialect.FORMAT_CHECKER if "format" in name else None
     validator = dialect(schema, format_checker=formats)
-    source = random.Random(7)
+    random_answers = RandomAnswers(grammar, random.Random(7))
     for _ in range(answers):
-        answer = random_answer(grammar, source)
+        answer = random_answers.one()
         if answer is not None:
             assert validator.is_valid(json.loads(answer)), f"{name}: {answer!r} is not valid for {schema}"
     for value in values:

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 import pytest
-from walking import MAX_WORDS, grammar_of, random_answer
+from walking import MAX_WORDS, RandomAnswers, grammar_of
 
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.expression import literal
@@ -152,10 +152,10 @@ def test_free_text_does_not_begin_as_a_thought() -> None:
 
 
 def test_answers_at_random() -> None:
-    grammar, source = made(LEGACY), random.Random(3)
+    answers = RandomAnswers(made(LEGACY), random.Random(3))
     begins = [b"", b"So <function=weather>", b"<function=time>"]
     for begin in begins * 10:
-        answer = random_answer(grammar, source, begin)
+        answer = answers.one(begin)
         if answer is None:
             continue
         for content in re.findall(rb"<function=weather>(.*?)</function>", answer, re.DOTALL):

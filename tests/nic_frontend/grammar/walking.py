@@ -28,23 +28,37 @@ def schema_taken(schema: Any, *texts: str) -> list[bool]:
     return taken(of_schema(schema), *texts)
 
 
-def random_answer(grammar: Grammar, source: random.Random, begin: bytes = b"") -> bytes | None:
-    """One that begins so. None: it does not end. Raises AssertionError at a dead end."""
-    bytes_of: dict[int, list[int]] = {}
-    for byte, column in enumerate(grammar.columns.tolist()):
-        bytes_of.setdefault(column, []).append(byte)
-    walk, answer = Walk(grammar), bytearray(begin)
-    assert walk.step_all(begin) or not begin
-    while len(answer) < 20 * LONG:
-        is_long = len(answer) > LONG
-        if walk.may_end() and (is_long or source.random() < 0.3):
-            return bytes(answer)
-        choices = [bytes_of[column] for column in bytes_of if walk.copy().step(bytes_of[column][0])]
-        assert choices or walk.may_end(), f"a dead end behind {bytes(answer)!r}"
-        if not choices:
-            return bytes(answer)
-        closing = [byte for byte in b'"}]' if is_long and walk.copy().step(byte)]
-        byte = closing[0] if closing else source.choice(source.choice(choices))
-        walk.step(byte)
-        answer.append(byte)
-    return None
+class RandomAnswers:
+    """To one grammar. What may come next is found once for each place that walks come to."""
+
+    def __init__(self, grammar: Grammar, source: random.Random) -> None:
+        self._grammar, self._source = grammar, source
+        self._bytes_of: dict[int, list[int]] = {}
+        for byte, column in enumerate(grammar.columns.tolist()):
+            self._bytes_of.setdefault(column, []).append(byte)
+        self._choices: dict[tuple[int, ...], list[list[int]]] = {}
+
+    def one(self, begin: bytes = b"") -> bytes | None:
+        """One that begins so. None: it does not end. Raises AssertionError at a dead end."""
+        walk, answer, source = Walk(self._grammar), bytearray(begin), self._source
+        assert walk.step_all(begin) or not begin
+        while len(answer) < 20 * LONG:
+            is_long = len(answer) > LONG
+            if walk.may_end() and (is_long or source.random() < 0.3):
+                return bytes(answer)
+            choices = self._next(walk)
+            assert choices or walk.may_end(), f"a dead end behind {bytes(answer)!r}"
+            if not choices:
+                return bytes(answer)
+            closing = [byte for byte in b'"}]' if is_long and walk.copy().step(byte)]
+            byte = closing[0] if closing else source.choice(source.choice(choices))
+            walk.step(byte)
+            answer.append(byte)
+        return None
+
+    def _next(self, walk: Walk) -> list[list[int]]:
+        place = (walk.state, *walk.stack)
+        if place not in self._choices:
+            columns = self._bytes_of.values()
+            self._choices[place] = [alike for alike in columns if walk.copy().step(alike[0])]
+        return self._choices[place]
