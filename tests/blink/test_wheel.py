@@ -108,6 +108,5 @@ def test_it_has_every_source_that_a_gpu_needs(python: Path, monkeypatch: pytest.
     monkeypatch.setattr(compile_cuda, "source_root", lambda: root)
     for name in ("probe.cu", "scheduler/scheduler.cu"):
         assert compile_cuda.compile_module(root / "kernels" / name, "sm_90a", rdc=True)
-    config = read_model(demo_directory())
-    names = lowered_symbols(config)
-    assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", names)
+    name, *_ = lowered_symbols(read_model(demo_directory()))  # whichever it is, every source is read
+    assert compile_cuda.compile_templates(root / "kernels" / "engine.cu", "sm_90a", [name])

@@ -41,17 +41,37 @@ FP8_CASES: Cases = {
 }
 
 
-def named(cases: Cases) -> list[Any]:
-    """Of which the first is quick."""
+# Whether heads are normed, and the cache's scales, or that it is of halves.
+CACHES = {
+    "halves": (False, HALVES),
+    "normed": (True, HALVES),
+    "fp8": (False, (0.75, 0.25)),
+    "normed fp8": (True, (0.5, 2.0)),
+}
+EVERY_CACHE = ("one", "eight")  # the other cases have one each in turn
+
+
+def slow_but(quick: bool) -> list[pytest.MarkDecorator]:
+    return [] if quick else [pytest.mark.slow]
+
+
+def cases_and_caches() -> list[Any]:
+    caches = list(CACHES)
     return [
-        pytest.param(*case, id=name, marks=[pytest.mark.slow] * (name != "one"))
-        for name, case in cases.items()
+        pytest.param(
+            *case,
+            *CACHES[cache],
+            id=f"{name}-{cache}",
+            marks=slow_but(name == "one" and cache != "normed fp8"),
+        )
+        for i, (name, case) in enumerate(CASES.items())
+        for cache in (caches if name in EVERY_CACHE else [caches[i % len(caches)]])
     ]
 
 
 @pytest.mark.parametrize(
     ("positions", "blocks", "sizes"),
-    named(FP8_CASES),
+    [pytest.param(*case, id=name, marks=slow_but(name == "one")) for name, case in FP8_CASES.items()],
 )
 def test_weights_in_fp8(emulate: Emulate, positions: list[int], blocks: int, sizes: tuple[int, ...]) -> None:
     """With a scale for each row; the head is of halves."""
@@ -62,19 +82,7 @@ def test_weights_and_cache_in_fp8(emulate: Emulate) -> None:
     check_decoder(emulate, *FP8_CASES["one"], False, (0.75, 0.25), ScaleForm.ROW)
 
 
-@pytest.mark.parametrize(
-    ("positions", "blocks", "sizes"),
-    named(CASES),
-)
-@pytest.mark.parametrize(
-    ("normed", "scales"),
-    [
-        (False, HALVES),
-        (True, HALVES),
-        (False, (0.75, 0.25)),
-        pytest.param(True, (0.5, 2.0), marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("positions", "blocks", "sizes", "normed", "scales"), cases_and_caches())
 def test_decoder(
     emulate: Emulate,
     positions: list[int],
@@ -85,8 +93,7 @@ def test_decoder(
 ) -> None:
     """Blocks with more and fewer tiles of a matrix, several passes, stages that are not full, splits, and
     batch slots that are not in use. A second run from the same state gives the same bits, since nothing is
-    added up
-    in the order of arrival, and every counter is as it was."""
+    added up in the order of arrival, and every counter is as it was."""
     check_decoder(emulate, positions, blocks, sizes, normed, scales)
 
 
