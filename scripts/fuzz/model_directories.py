@@ -127,7 +127,8 @@ def apart(work: Callable[[Path], None], directory: Path) -> Outcome:
 def _in_child(work: Callable[[Path], None], directory: Path, write_end: int) -> None:
     os.setpgid(0, 0)
     faulthandler.disable()  # of a test that has it on
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    limit = _data_bytes() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
@@ -140,6 +141,12 @@ def _in_child(work: Callable[[Path], None], directory: Path, write_end: int) -> 
         told = f"{type(error).__name__} {error}"
     os.write(write_end, told.encode(errors="replace")[:60_000])
     os._exit(KNOWN)
+
+
+def _data_bytes() -> int:
+    """What the process has of what RLIMIT_DATA counts: a fork has all that its parent has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    return pages * resource.getpagesize()
 
 
 def _waited(pid: int, deadline: float) -> int | None:
