@@ -12,9 +12,10 @@ from gpu_backend.kernel_abi.tiled_epilogue_sm90 import TILED_BOX
 from gpu_backend.kernel_abi.tiled_fp8_gemm_sm90 import TILED_FP8_COLUMNS
 from gpu_backend.kernel_abi.tiled_gemm_sm90 import TILED_PANEL, TILED_ROWS
 from gpu_backend.ops.operations import Epilogue
-from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, MOST_BAND, PAIR, TiledParams
+from gpu_backend.ops.tiled_cut import MOST_BAND, PAIR, TiledParams
 
 WORD = 2  # elements of fp8 in a word of 16 bits, of which the kernel copies rows
+FEWEST_FP8_COLUMNS = 64  # of a tile: narrow tiles fill the multiprocessors at some hundred rows
 SPLIT_OUTPUTS = (Epilogue.STORE, Epilogue.ADD)  # the sum of GATED's parts would need both of its factors
 MOST_SPLITS = 8
 FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
@@ -65,7 +66,7 @@ def possible_cuts(rows: int, k: int, n: int, output: Epilogue) -> list[TiledFp8C
     """Every width of tiles, with every number of splits of which none is too short."""
     stages = ceil_div(k // WORD, TILED_PANEL)
     most = min(MOST_SPLITS, stages // FEWEST_STAGES) if output in SPLIT_OUTPUTS else 1
-    widths = range(FEWEST_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
+    widths = range(FEWEST_FP8_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
     return [
         TiledFp8Cut(tiling(rows, k, n, output, columns), splits)
         for columns, splits in itertools.product(widths, range(1, max(1, most) + 1))

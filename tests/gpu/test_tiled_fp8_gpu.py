@@ -24,13 +24,13 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import AddNorm, Epilogue, MatMul, Norm, Quantize, RmsNorm, Role
 from gpu_backend.ops.quantize import QuantizeKernel, quantize_for
-from gpu_backend.ops.tiled_cut import FEWEST_COLUMNS, TILED_BOX
+from gpu_backend.ops.tiled_cut import TILED_BOX
 from gpu_backend.ops.tiled_fp8 import OUTPUTS, tiled_fp8_launches
-from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, tiled_fp8_cut, tiling
+from gpu_backend.ops.tiled_fp8_cut import FEWEST_FP8_COLUMNS, TiledFp8Cut, tiled_fp8_cut, tiling
 from gpu_backend.ops.weights import SCALE_FORMS
 
 ADD, SILU, STORE = Epilogue.ADD, Epilogue.GATED, Epilogue.STORE
-COLUMNS = range(FEWEST_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
+COLUMNS = range(FEWEST_FP8_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)
 QUANTIZERS = ("quantize", "rmsnorm_quantize", "add_rmsnorm_quantize")
 SUMS = 2e-3  # relative error of sums that the tensor cores make of up to 512 columns
 BEHIND = 7.0  # what lies behind a result

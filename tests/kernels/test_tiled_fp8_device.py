@@ -80,11 +80,11 @@ def multiply(
 @pytest.mark.parametrize(
     ("m", "k", "n_out", "columns", "band", "pairs"),
     [
-        (1, 128, 128, 128, 1, 1),
+        (1, 128, 128, 64, 1, 1),
         (101, 400, 256, 128, 1, 1),  # a stage that ends inside, and a tile
         (300, 272, 384, 128, 2, 1),  # two bands, the last not full, and more tiles than pairs
         (250, 1296, 128, 176, 1, 1),  # more stages than an interval, and than the pipeline has
-        (170, 656, 128, 160, 1, 2),
+        (170, 656, 128, 80, 1, 2),  # 40 columns a block
     ],
 )
 def test_a_product(
@@ -118,7 +118,7 @@ def test_the_last_block_of_rows_may_be_short(emulate: Emulate, output: str) -> N
 def test_several_share_a_tiles_sums(
     emulate: Emulate, m: int, k: int, n_out: int, splits: int, pairs: int, output: str, form: ScaleForm
 ) -> None:
-    got, expected = multiply(emulate, random(m, k), n_out, output, form, 144, 1, pairs, splits)
+    got, expected = multiply(emulate, random(m, k), n_out, output, form, 112, 1, pairs, splits)
     assert_close(got[:m], expected[:m], 1e-5 if output == "add" else 1e-2)
     np.testing.assert_array_equal(got[m], expected[m])
 
@@ -138,7 +138,7 @@ def test_a_block_waits_for_the_other_of_its_pair(emulate: Emulate, form: ScaleFo
 def test_a_row_is_its_own(emulate: Emulate, output: str, form: ScaleForm) -> None:
     """E20, to the last bit: whatever the rows beside it hold, and however the product is cut up."""
     x = random(150, 272)
-    before, _ = multiply(emulate, x, 128, output, form, 160, 1, 1)
+    before, _ = multiply(emulate, x, 128, output, form, 80, 1, 1)
     x[1::2] = NAN
     after, _ = multiply(emulate, x, 128, output, form, 128, 1, 2)
     np.testing.assert_array_equal(after[:150:2], before[:150:2])

@@ -44,7 +44,7 @@ def test_every_number_of_rows_has_a_kernel(form: ScaleForm, multiprocessors: int
             cut = tiled_fp8_cut(m, k, n, epilogue, multiprocessors)
             params = cut.params
             assert (params.m, 2 * params.n_in) == (m, k)
-            assert params.columns in (128, 144, 160, 176)
+            assert params.columns in range(64, 177, 16)
             assert (params.x_tiles - 1) * params.columns < m <= params.x_tiles * params.columns
             assert (cut.splits - 1) * cut.share < params.n_in <= cut.splits * cut.share
             assert cut.pairs(multiprocessors) <= (multiprocessors - 1) // 2
