@@ -14,7 +14,7 @@ from demo_model.tasks import Item, check, sample
 
 T = TypeVar("T")
 Body = dict[str, Any]
-TIMEOUT_S = 120.0
+TIMEOUT_S = 400.0  # of a request: emulated RDMA devices are those of a machine that is emulated itself
 
 
 @dataclass(frozen=True)
