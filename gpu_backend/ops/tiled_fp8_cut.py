@@ -20,14 +20,16 @@ SPLIT_OUTPUTS = (Epilogue.STORE, Epilogue.ADD)  # the sum of GATED's parts would
 MOST_SPLITS = 8
 FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
 
-# Estimates of an H100, none measured: what a block multiplies in a microsecond, in columns of a stage, and
-# the columns that narrow tiles lose, as each reads the weights from shared memory; the bytes of weights that
-# a block, and all of them, read in one; the time of a tile beside its products; and of the kernel that adds
-# up splits, beside the bytes that it and the tiles move through L2 in a microsecond.
-COLUMNS_US, LOST_COLUMNS = 300, 12
-BLOCK_READS_US, READS_US = 50_000, 3_000_000
-TILE_US = 1.5
-SUM_US, SUM_BYTES_US = 2.5, 3_000_000
+# What fits best the matmuls of an 8B model on an H100, of 80 to 512 rows however they are cut: the cut
+# that it chooses is the fastest or at most 7 % slower. A block multiplies so many columns of a stage in a
+# microsecond, narrow tiles losing some, as each reads the weights from shared memory; all blocks read so
+# many bytes of weights in one, of which the tiles after the first find most in L2. Then the launch, the
+# time of a tile beside its products, and the kernel that adds up splits, beside the bytes that it and the
+# tiles move through L2.
+COLUMNS_US, LOST_COLUMNS = 515, 80
+READS_US, READ_AGAIN = 2_700_000, 1 / 6
+LAUNCH_US, TILE_US = 2.8, 0.5
+SUM_US, SUM_BYTES_US = 1.9, 3_350_000
 STAGE_BYTES = TILED_ROWS * TILED_PANEL * WORD  # of the weights, a block
 
 
@@ -89,9 +91,10 @@ def estimated_us(cut: TiledFp8Cut, n: int, multiprocessors: int) -> float:
     pairs, share = (multiprocessors - 1) // PAIR, cut.share // TILED_PANEL
     waves = ceil_div(cut.params.tiles * cut.splits, pairs)
     products = waves * share * (cut.params.columns + LOST_COLUMNS) / COLUMNS_US
-    reads = cut.params.w_tiles * PAIR * ceil_div(cut.params.n_in, TILED_PANEL) * STAGE_BYTES
-    least = max(products, waves * share * STAGE_BYTES / BLOCK_READS_US, reads / READS_US)
+    weights = cut.params.w_tiles * PAIR * ceil_div(cut.params.n_in, TILED_PANEL) * STAGE_BYTES
+    reads = weights * (1 + READ_AGAIN * (cut.params.x_tiles - 1)) / READS_US
+    tiles = LAUNCH_US + max(products, reads) + waves * TILE_US
     if cut.splits == 1:
-        return least + waves * TILE_US
+        return tiles
     moved = 2 * cut.splits * cut.part_rows * n * 4
-    return least + waves * TILE_US + SUM_US + moved / SUM_BYTES_US
+    return tiles + SUM_US + moved / SUM_BYTES_US

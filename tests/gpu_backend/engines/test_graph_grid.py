@@ -33,7 +33,7 @@ def test_sizes_are_the_documented_ones() -> None:
     assert prefill_sizes(1024) == [*upto_512, 576, 640, 704, 768, 832, 896, 960, 1024]
     assert prefill_sizes(2048)[-8:] == list(range(1152, 2049, 128))
     assert prefill_sizes(300) == [*upto_512[:6], 300]
-    assert mixed_sizes(1024) == [64, 128, 160, 192, 256, 384, 512, 640, 768, 896, 1024]
+    assert mixed_sizes(1024) == [64, 128, 160, 192, 256, 320, 384, 512, 640, 768, 896, 1024]
     assert mixed_sizes(200) == [64, 128, 160, 192, 200]
     assert mixed_sizes(18) == [18]
     assert mixed_slots(160, 136) == [64, 136]
