@@ -2,10 +2,12 @@
 """What grammars cost the sampler: a step's rows, each with a grammar of its own, against rows without.
 
     scripts/bench/grammars.py --rows 1 8 64 128 --vocab 151936
+    scripts/bench/grammars.py --rows 32 64 --hidden 4096
 
 Each grammar is one of JSON objects (grammar_samples.py). The rows stand where a kind of thing is expected, or
-(`mixed`) each anywhere in its object. The sampler is replayed alone, so that its mask is counted whole, which
-a step makes while its logits are computed, where there is room: `more` is what it costs at most.
+(`mixed`) each anywhere in its object. The sampler is replayed alone, so that its mask is counted whole:
+`more` is what it costs at most. With --hidden it is replayed behind the matmul that makes the logits, as in a
+step, which makes the mask while the last blocks of that end.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ KINDS = ("structure", "key", "string", "number", "name", "choice", "mixed")
 class SamplerBench:
     """The sampler of one step of `rows` sequences that decode, over random logits."""
 
-    def __init__(self, device: Device, table: list[bytes], rows: int) -> None:
+    def __init__(self, device: Device, table: list[bytes], rows: int, hidden: int = 0) -> None:
         self.rows, self.table = rows, table
         self.documents = [document(seed) for seed in range(rows)]
         blocks = [np.frombuffer(doc.grammar.pack(), np.uint32) for doc in self.documents]
         self.at = np.cumsum([0, *(-(-len(block) // 32) * 32 for block in blocks)]).astype(np.uint32)
-        self.step = SamplerStep(device, rows, len(table), grammar_words=int(self.at[-1]))
+        self.step = SamplerStep(device, rows, len(table), int(self.at[-1]), hidden)
         for name, array in vocabulary_arrays(table).items():
             self.step.tables["vocabulary"][name] = self.step.put(array)
         for at, block in zip(self.at, blocks, strict=False):
@@ -71,8 +73,8 @@ class SamplerBench:
         self.step.close()
 
 
-def measured(device: Device, rows: int, vocab: int) -> list[Result]:
-    bench, results = SamplerBench(device, vocabulary(vocab), rows), []
+def measured(device: Device, rows: int, vocab: int, hidden: int) -> list[Result]:
+    bench, results = SamplerBench(device, vocabulary(vocab), rows, hidden), []
     for name, sampling in SAMPLING.items():
         plain = bench.measure(None, sampling)
         results.append(Result(rows, name, "none", plain, 0.0))

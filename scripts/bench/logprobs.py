@@ -41,8 +41,8 @@ def asked(vocab: int) -> dict[str, tuple[int, Controls]]:
     }
 
 
-def measured(device: Device, rows: int, vocab: int) -> list[Result]:
-    step = SamplerStep(device, rows, vocab)
+def measured(device: Device, rows: int, vocab: int, hidden: int) -> list[Result]:
+    step = SamplerStep(device, rows, vocab, hidden=hidden)
     step.compile()
     results: list[Result] = []
     for name, sampling in SAMPLING.items():

@@ -1,5 +1,5 @@
-"""The sampler of one step of sequences that decode, over random logits, to be replayed alone; and the program
-that measures it for several numbers of rows."""
+"""The sampler of one step of sequences that decode, over random logits, to be replayed alone or behind the
+matmul that makes the logits; and the program that measures it for several numbers of rows."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.batch import allocate_batch
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.launcher import StepLauncher
+from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names
+from gpu_backend.engines.native.weights import enqueue_random
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import Launch
-from gpu_backend.ops.matrix import Buffer
-from gpu_backend.ops.operations import Sample
+from gpu_backend.ops.matrix import Buffer, Matrix
+from gpu_backend.ops.operations import Epilogue, MatMul, Role, Sample
 from ringbuffer.abi import Descriptor
 
 CONTEXT = 64
@@ -46,10 +47,12 @@ class Result:
 
 class SamplerStep:
     """Each of `rows` sequences has a prompt of one token, and has answered one. Write tables, `compile`, then
-    `measure`.
+    `measure`. `hidden`: the width of the head in front, random weights in bf16; 0 for none.
     """
 
-    def __init__(self, device: Device, rows: int, vocab: int, grammar_words: int = 0) -> None:
+    def __init__(
+        self, device: Device, rows: int, vocab: int, grammar_words: int = 0, hidden: int = 0
+    ) -> None:
         limits = Limits(rows, CONTEXT, 64, 1, 16, 64 * rows, grammar_words=grammar_words)
         self._rows, self._device = rows, device
         self._memory, self._stream = DeviceMemory(device), Stream()
@@ -57,19 +60,28 @@ class SamplerStep:
         batch = allocate_batch(self._memory, limits, shapes, vocab, (vocab - 1,))
         self.tables: Any = batch.tables
         self._step_set: Any = batch.step_sets[0]  # type: ignore[index]
-        logits = np.random.default_rng(1).standard_normal((rows, vocab)).astype(np.float32)
-        self._logits = self.put(logits)
-        sample, target = Sample(Buffer("logits", rows, vocab, Element.FP32)), Target(device.n_multiprocessors)
-        self._plan = (choose(sample, target),)
-        names = {work.kernel for work in self._plan[0].launches if isinstance(work, Launch)}
-        self._kernels = Kernels(device.arch, names, target.shared_bytes, Element.BF16)
+        logits, target = Buffer("logits", rows, vocab, Element.FP32), Target(device.n_multiprocessors)
+        self._plan = [choose(Sample(logits), target)]
+        head = Matrix(vocab, hidden, Element.BF16, self._memory.allocate(2 * vocab * hidden or 1))
+        x = Buffer("x", rows, hidden, Element.BF16)
+        if hidden:
+            product = MatMul(Role.HEAD, head, x, logits, Epilogue.STORE_FP32)
+            self._plan.insert(0, choose(product, target))
+        self._kernels = Kernels(device.arch, kernel_names([self._plan]), target.shared_bytes, Element.BF16)
+        sizes = buffer_bytes([self._plan])
+        self._addresses = {name: self._memory.allocate(size) for name, size in sizes.items()}
+        random = np.random.default_rng(1).standard_normal((rows, vocab)).astype(np.float32)
+        self._memory.write(self._addresses["logits"], random.tobytes())
+        if hidden:
+            enqueue_random(self._kernels, self._stream, head.address, vocab * hidden, 2, 0.0, hidden**-0.5)
+            enqueue_random(self._kernels, self._stream, self._addresses["x"], rows * hidden, 3, 0.0, 1.0)
         self._launcher: StepLauncher
 
     def compile(self) -> None:
         """The tables' addresses are fixed from now on."""
         none: Any = None
         self._launcher = StepLauncher(
-            self._kernels, none, none, self._stream, {"logits": self._logits}, self.tables.tobytes()
+            self._kernels, none, none, self._stream, self._addresses, self.tables.tobytes()
         )
 
     def params(self, **values: float) -> NDArray[np.void]:
@@ -115,19 +127,29 @@ class SamplerStep:
         self._memory.close()
 
 
-def measure_all(description: str, asked: str, measured: Callable[[Device, int, int], list[Result]]) -> None:
-    """A program: what `measured` finds on a device, for numbers of rows and a size of the vocabulary, as a
-    table whose third column is `asked`.
+def measure_all(
+    description: str, asked: str, measured: Callable[[Device, int, int, int], list[Result]]
+) -> None:
+    """A program: what `measured` finds on a device, for numbers of rows, a size of the vocabulary and a width
+    of the head in front, as a table whose third column is `asked`.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64, 128])
     parser.add_argument("--vocab", type=int, default=151_936)
+    parser.add_argument(
+        "--hidden",
+        type=int,
+        default=0,
+        help="width of the head in front (default: no head, the sampler alone)",
+    )
     parser.add_argument("--json", type=Path, help="write the results there, too")
     options = parser.parse_args()
     device = Device()
-    results = [result for rows in options.rows for result in measured(device, rows, options.vocab)]
+    results = [
+        result for rows in options.rows for result in measured(device, rows, options.vocab, options.hidden)
+    ]
     device.close()
     print(f"| rows | sampling | {asked} | us | more |\n|---|---|---|---|---|")
     for r in results:

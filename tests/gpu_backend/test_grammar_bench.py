@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import small_models
 from bench.grammar_samples import document, vocabulary
-from fake_cuda import run
+from fake_cuda import all_captures, op, run
 
 from ringbuffer.grammar import accepts, unpack
 
@@ -18,7 +18,7 @@ from gpu_backend.cuda.driver import Device
 
 replay.time_us = lambda enqueue, wait: (enqueue(), wait(), 7.0)[2]
 device = Device()
-bench = grammars.SamplerBench(device, grammars.vocabulary(3000), 3)
+bench = grammars.SamplerBench(device, grammars.vocabulary(3000), 16, {hidden})
 for kind in (None, *grammars.KINDS):
     print(kind, bench.measure(kind, grammars.SAMPLING["drawn"]))
 bench.close()
@@ -26,11 +26,14 @@ device.close()
 """
 
 
-def test_the_sampler_is_timed_wherever_rows_stand(fake: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hidden", [0, 256])
+def test_the_sampler_is_timed_wherever_rows_stand(fake: Path, tmp_path: Path, hidden: int) -> None:
     pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
-    printed, _ = run(fake, tmp_path, BENCH, small_models.DENSE)
+    printed, log = run(fake, tmp_path, BENCH.format(hidden=hidden), small_models.DENSE)
     kinds = ("None", "structure", "key", "string", "number", "name", "choice", "mixed")
     assert printed.split("\n")[: len(kinds)] == [f"{kind} 7.0" for kind in kinds]
+    timed = [[op(call) for call in capture] for capture in all_captures(log)]
+    assert timed == [["skinny_gemm", "sample"] if hidden else ["sample"]] * len(kinds)
 
 
 def test_documents_are_in_their_grammars() -> None:
