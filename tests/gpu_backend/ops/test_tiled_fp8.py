@@ -62,7 +62,7 @@ def test_few_tiles_split_k() -> None:
     """Llama-3-8B's down of 96 rows has 16 tiles, and a GPU room for 65; of 2048 rows it has enough."""
     few = tiled_fp8_cut(96, 14336, 4096, Epilogue.ADD, 132)
     assert few.params.tiles == 16
-    assert few.splits == 2
+    assert 30 < few.params.tiles * few.splits <= 65
     assert tiled_fp8_cut(2048, 14336, 4096, Epilogue.ADD, 132).splits == 1
     assert tiled_fp8_cut(128, 4096, 14336, Epilogue.GATED, 132).splits == 1
 
