@@ -11,7 +11,9 @@
 /* What a request is taken to be until enough have ended, in tokens (S15). */
 #define BLINK_USUAL_PROMPT 1024
 #define BLINK_USUAL_OUTPUT 256
-#define BLINK_PROMPT_STEPS 8      /* in which a prompt should be in beside sequences that decode (S15) */
+/* Beside sequences that decode, the steps in which a prompt should be in, and those in which all should (S15). */
+#define BLINK_PROMPT_STEPS 8
+#define BLINK_BACKLOG_STEPS 32
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull /* a launch that is refused is tried again for so long */

@@ -97,18 +97,28 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
   return batch_slots;
 }
 
+// Tokens of prompts: the longest's in the upper half, all prompts' in the lower one.
+struct Lengths {
+  BLINK_FN uint64_t operator()(uint64_t a, uint64_t b) const {
+    return Max()(a >> 32, b >> 32) << 32 | uint32_t(uint32_t(a) + uint32_t(b));
+  }
+};
+
 // Tokens of a step of `n_decode` sequences and prompts, of `n` requests in all that run or could (S15). In balance
 // prompts come in as fast as answers go out: with each output token, as much of a prompt as the requests have on
-// average. When more of prompts is there, it comes in in larger parts, or it would wait for many steps. Less than
+// average. A longer prompt, or many, come in in larger parts, or they would wait for many steps. Less than
 // `mixed_share` would save nothing, and a shape is filled to the last token, because its matmuls run at its capacity.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const {
   uint64_t there = 0;
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
     const blink_sequence& sequence = c.sequences[i];
-    if (prefilling(sequence) || sequence.use == BLINK_SEQUENCE_STAGED) there += sequence.prefill_end - sequence.cached;
+    if (!prefilling(sequence) && sequence.use != BLINK_SEQUENCE_STAGED) continue;
+    const uint64_t length = sequence.prefill_end - sequence.cached;
+    there = Lengths()(there, length << 32 | length);
   }
-  const uint64_t part = p.reduce(there, Sum()) / BLINK_PROMPT_STEPS;
+  there = p.reduce(there, Lengths());
+  const uint64_t part = Max()((there >> 32) / BLINK_PROMPT_STEPS, uint64_t(uint32_t(there)) / BLINK_BACKLOG_STEPS);
   const uint64_t balance = n * (s.ended_prompts + BLINK_USUAL_PROMPT) / (s.ended_outputs + BLINK_USUAL_OUTPUT);
   const uint32_t share = Min()(uint64_t(c.max_prefill_tokens), Max()(Max()(balance, part), uint64_t(c.mixed_share)));
   const uint32_t shape = c.mixed_lookup[granules(Min()(n_decode + share, c.max_mixed_tokens))];

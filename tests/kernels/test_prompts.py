@@ -46,9 +46,12 @@ def test_pages_are_found_as_quickly_after_many_were_evicted(play: Play) -> None:
     play("hot_prompt")
 
 
-@pytest.mark.parametrize("script", ["short_behind_long", "bounded_work", "long_before_there_is_room"])
+@pytest.mark.parametrize(
+    "script", ["short_behind_long", "bounded_work", "many_at_once", "long_before_there_is_room"]
+)
 def test_prompts_disturb_nobody(play: Play, script: str) -> None:
-    """S15: a short prompt waits for few steps, a step's work is bounded, pages are taken chunk by chunk."""
+    """S15: a short prompt waits for few steps, a step's work is bounded, many prompts come in by small steps,
+    pages are taken chunk by chunk."""
     play(script)
 
 

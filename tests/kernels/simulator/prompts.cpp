@@ -14,6 +14,7 @@ using Tokens = std::vector<uint32_t>;
 constexpr uint32_t kPage = 16;
 constexpr Sizes kRoomy{32, 1, 16, 2048, kPage, 2048, 512, 8, 0};
 constexpr Sizes kNarrow{32, 1, 4, 512, kPage, 32, 512, 4, 0};
+constexpr Sizes kMany{64, 1, 32, 1024, kPage, 4096, 512, 16, 0};
 constexpr Sizes kLong{32, 1, 8, 16384, kPage, 4096, 1024, 4, 0};
 
 Tokens text(uint32_t seed, uint32_t n) {
@@ -204,6 +205,26 @@ void bounded_work(ScriptedSimulation& w) {
   w.expect(steps.size() > 100 && steps.size() < 160, "S15: it took " + std::to_string(steps.size()) + " steps");
 }
 
+// Beside rows that decode, a step has at least a thirty-second of all prompts, where requests usually have long answers
+// (S15): 8,000 tokens need no more than the small mixed shape, of 272 tokens, and 12,000 need the large one.
+void many_at_once(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.c.state->ended_outputs = BLINK_USUAL_MEMORY / 2;
+  w.attach();
+  for (uint32_t slot = 0; slot < 7; ++slot) w.submit(slot, text(slot, 20), 900);
+  w.until([&] { return w.status(6).count > 0; });
+  uint32_t most = 0;
+  w.meanwhile = [&] {
+    for (const auto& run : w.runs) most = std::max(most, w.c.sets[run.set].head->n_tokens);
+  };
+  for (uint32_t slot = 7; slot < 23; ++slot) w.submit(slot, text(slot, 500), 1);
+  finish(w, 7, 22);
+  w.expect(most == 272, "S15: few prompts came in by steps of " + std::to_string(most) + " tokens");
+  for (uint32_t slot = 23; slot < 47; ++slot) w.submit(slot, text(slot, 500), 1);
+  finish(w, 23, 46);
+  w.expect(most > 500, "S15: many prompts came in by steps of " + std::to_string(most) + " tokens");
+}
+
 // A prompt for which there are not yet enough pages begins with those that are there, and ends when others have ended.
 void long_before_there_is_room(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
@@ -253,6 +274,7 @@ constexpr Script kScripts[] = {
     {"fault_shared", fault_shared, kRoomy},
     {"short_behind_long", short_behind_long, kLong},
     {"bounded_work", bounded_work, kLong},
+    {"many_at_once", many_at_once, kMany},
     {"long_before_there_is_room", long_before_there_is_room, kNarrowChunks},
 };
 
