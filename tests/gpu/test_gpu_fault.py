@@ -87,6 +87,7 @@ def test_an_illegal_address_ends_in_failed_within_two_seconds_with_the_reason(br
         said = process.stderr.read().decode()
         assert process.wait(60) == 1
         assert f"the GPU failed with CUDA error {detail} (fault DEVICE)" in said
+        demo.client.close()  # whose thread looks at the ring
 
 
 def test_open_streams_are_told(broken: dict[str, str]) -> None:
