@@ -23,6 +23,7 @@ from blink.child import ask_for_death_signal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 END_S = 40.0  # to stop a server
+VLLM_PLUGIN = Path(__file__).with_name("vllm_plugin")  # makes random weights
 
 
 def make_model(shape: Path, directory: Path) -> Path:
@@ -174,7 +175,7 @@ class Vllm(Server):
             else ["--no-enable-prefix-caching"]
         )
         self.environment = {
-            "PYTHONPATH": str(site),
+            "PYTHONPATH": os.pathsep.join(map(str, (site, *([VLLM_PLUGIN] if self.random_weights else [])))),
             "VLLM_CACHE_ROOT": str(site.parent / "cache"),
             "VLLM_USE_FLASHINFER_SAMPLER": "0",
             "VLLM_NO_USAGE_STATS": "1",
