@@ -11,7 +11,7 @@
 /* What a request is taken to be until enough have ended, in tokens (S15). */
 #define BLINK_USUAL_PROMPT 1024
 #define BLINK_USUAL_OUTPUT 256
-/* Beside sequences that decode, the steps in which a prompt should be in, and those in which all should (S15). */
+/* Beside sequences that decode, a step has at least these parts of the longest prompt and of all prompts (S15). */
 #define BLINK_PROMPT_STEPS 8
 #define BLINK_BACKLOG_STEPS 32
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */

@@ -97,7 +97,8 @@ BLINK_FN uint32_t Scheduler<P>::plan_decode(uint64_t id) {
   return batch_slots;
 }
 
-// Tokens of prompts: the longest's in the upper half, all prompts' in the lower one.
+// Tokens of prompts: the longest's in the upper half, all prompts' in the lower one. These are fewer than 2^32 up to
+// 4,096 sequences of a million; beyond, the longest still has its part.
 struct Lengths {
   BLINK_FN uint64_t operator()(uint64_t a, uint64_t b) const {
     return Max()(a >> 32, b >> 32) << 32 | uint32_t(uint32_t(a) + uint32_t(b));

@@ -5,9 +5,8 @@
     scripts/bench/grammars.py --rows 32 64 --hidden 4096
 
 Each grammar is one of JSON objects (grammar_samples.py). The rows stand where a kind of thing is expected, or
-(`mixed`) each anywhere in its object. The sampler is replayed alone, so that its mask is counted whole:
-`more` is what it costs at most. With --hidden it is replayed behind the matmul that makes the logits, as in a
-step, which makes the mask while the last blocks of that end.
+(`mixed`) each anywhere in its object. The sampler is replayed alone, where nothing hides its mask; with
+--hidden behind the matmul that makes the logits, as in a step, where it can begin while that ends.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from demo_model.tasks import Item, check, sample
 
 T = TypeVar("T")
 Body = dict[str, Any]
-TIMEOUT_S = 400.0  # of a request: emulated RDMA devices are those of a machine that is emulated itself
+TIMEOUT_S = 400.0  # of a request: the tests of RDMA run in an emulated machine, which is slow
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def test_a_product(
 
 @pytest.mark.parametrize("output", ["half", "add", "silu"])
 def test_rows_of_any_number_have_scales_by_row(emulate: Emulate, output: str) -> None:
-    got, expected = multiply(emulate, random(70, 144), 72, output, ROW, 144, 1, 1)
+    got, expected = multiply(emulate, random(70, 144), 72, output, ROW, 96, 1, 1)
     assert_close(got[:70], expected[:70])
 
 

@@ -35,8 +35,9 @@ class DummyModelLoader:
                 initialize_dummy_weights(layer, config)
 
     def _process_online_quant_layer(self, layer, info):
-        for tensor in layer.state_dict().values():
-            initialize_single_dummy_weight(tensor)
+        for tensor in {**layer._parameters, **layer._buffers}.values():
+            if tensor is not None:
+                initialize_single_dummy_weight(tensor)
 """
 PROGRAM = """
 import json
@@ -57,6 +58,7 @@ class Layer(nn.Module):
         self.qkv_proj, self.o_proj = nn.Linear(64, 96), nn.Linear(64, 64, bias=False)
         self.w13_weight = nn.Parameter(torch.zeros(4, 32, 64))
         self.k_scale = nn.Parameter(torch.tensor(-1.0))
+        self.qkv_proj.weight_scale = nn.Parameter(torch.zeros(96))
 
 
 model = nn.Sequential(nn.Embedding(500, 64), Layer(), Layer()).to(torch.bfloat16)
@@ -92,11 +94,12 @@ def test_matrices_are_spread_as_blinks_are(weights: dict[str, Any]) -> None:
             assert abs(mean) < 0.1 * expected, name
 
 
-def test_norms_are_one_and_scales_stay(weights: dict[str, Any]) -> None:
+def test_vectors_change_nothing(weights: dict[str, Any]) -> None:
     for layer in ("1", "2"):
         assert weights[f"{layer}.input_layernorm.weight"][:2] == [1.0, 0.0]
         assert weights[f"{layer}.qkv_proj.bias"][:2] == [0.0, 0.0]
         assert weights[f"{layer}.k_scale"][0] == -1.0
+        assert weights[f"{layer}.qkv_proj.weight_scale"][:2] == [1.0, 0.0]
 
 
 def test_layers_differ(weights: dict[str, Any]) -> None:

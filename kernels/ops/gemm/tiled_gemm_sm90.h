@@ -39,7 +39,7 @@ constexpr uint32_t kTiledProducerRegisters = 40, kTiledConsumerRegisters = 232; 
 /* The tiling of a matmul: made on the host (gpu_backend/ops/tiled_cut.py). */
 struct TiledParams {
   uint32_t m, n_in;          /* n_in in 16-bit words: of a row of fp8, half as many as it has elements */
-  uint32_t columns;          /* rows of x of a tile: a multiple of 16, 128 to kTiledColumns */
+  uint32_t columns;          /* rows of x of a tile: a multiple of 16, 128 to kTiledColumns; of fp8 from 64 */
   uint32_t w_tiles, x_tiles; /* tiles along w and along x */
   uint32_t band;             /* tiles along x that follow each other before the next along w */
 };

@@ -82,7 +82,7 @@ void emulate_tiled_fp8_gemm(const blink::BoxMap* w, const blink::BoxMap* x, cons
   with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
     if (kind() == kEpilogueAdd) after(reinterpret_cast<const void*>(y->data), kFloat * y->shape[2] * y->shape[3]);
     with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto scale) {
-      with_constant<64, 80, 112, 128, 144, 176>(cut->columns, [&](auto columns) {
+      with_constant<64, 80, 96, 112, 128, 176>(cut->columns, [&](auto columns) {
         const auto kernel = [&] { tiled_fp8_gemm_kernel<Half, kind(), scale(), columns()>(*w, *x, *y, *cut, *fp8); };
         launch({2 * pairs}, kTiledThreads, kernel, kPairs);
       });
