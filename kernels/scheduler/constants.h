@@ -11,8 +11,10 @@
 /* What a request is taken to be until enough have ended, in tokens (S15). */
 #define BLINK_USUAL_PROMPT 1024
 #define BLINK_USUAL_OUTPUT 256
-/* Beside sequences that decode, a step has at least these parts of the longest prompt and of all prompts (S15). */
+/* Beside sequences that decode, a step has at least the first part of the longest prompt; of all prompts, too, but not
+ * more than so many tokens; and the second part of all, however many (S15). */
 #define BLINK_PROMPT_STEPS 8
+#define BLINK_PROMPT_SHARE 384
 #define BLINK_BACKLOG_STEPS 32
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull

@@ -119,7 +119,9 @@ BLINK_FN uint32_t Scheduler<P>::mixed_limit(uint32_t n_decode, uint32_t n) const
     there = Lengths()(there, length << 32 | length);
   }
   there = p.reduce(there, Lengths());
-  const uint64_t part = Max()((there >> 32) / BLINK_PROMPT_STEPS, uint64_t(uint32_t(there)) / BLINK_BACKLOG_STEPS);
+  const uint64_t longest = there >> 32, all = uint32_t(there);
+  const uint64_t some = Min()(all / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
+  const uint64_t part = Max()(Max()(longest / BLINK_PROMPT_STEPS, some), all / BLINK_BACKLOG_STEPS);
   const uint64_t balance = n * (s.ended_prompts + BLINK_USUAL_PROMPT) / (s.ended_outputs + BLINK_USUAL_OUTPUT);
   const uint32_t share = Min()(uint64_t(c.max_prefill_tokens), Max()(Max()(balance, part), uint64_t(c.mixed_share)));
   const uint32_t shape = c.mixed_lookup[granules(Min()(n_decode + share, c.max_mixed_tokens))];

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x21d63d160a1e398aull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x209139d7f2f2a188ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
