@@ -71,9 +71,10 @@ class FusedRouter:
 class MatMul:
     """out[m][n] of x[m][k] times the weight [n][k] transposed.
 
-    `x_scales`: x is in fp8, as Quantize makes both of it. The last four fields are what fusion makes of
+    `x_scales`: x is in fp8, as Quantize makes both of it. The last five fields are what fusion makes of
     neighbours: `norm`: x is fp32, and normed on the way; `takes`, `leaves`: the parts of a norm between two
-    matmuls; `router`: what it computes beside.
+    matmuls; `ahead`: the next matmul, some of whose weights it may bring to L2; `router`: what it computes
+    beside.
     """
 
     role: Role
@@ -85,6 +86,7 @@ class MatMul:
     norm: Norm | None = None
     takes: SumsOfSquares | None = None
     leaves: SumsOfSquares | None = None
+    ahead: MatMul | None = None
     router: FusedRouter | None = None
 
     @property

@@ -98,6 +98,12 @@ class SkinnyCut:
         return self.n_tiles if self.splits > 1 else min(self.n_tiles, n_multiprocessors)
 
     @property
+    def waits_for_x(self) -> bool:
+        """Whether a stage of weights in fp8 has no more bytes than its x, so that the memory is idle while x
+        comes from L2."""
+        return self.x_panels > 1 and self.x_panels * self.columns >= self.tile_rows
+
+    @property
     def shared_bytes(self) -> int:
         stage = self.panels * SKINNY_ROW_BYTES  # a row's bytes
         w, x = self.w_slots * stage * self.tile_rows, self.x_slots * stage * self.x_panels * self.columns

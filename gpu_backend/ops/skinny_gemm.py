@@ -13,6 +13,7 @@ from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Epilogue, MatMul, SumsOfSquares
 from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS, SkinnyCut, gate_up_boxes, matrix_boxes, skinny_cut
 from gpu_backend.ops.weights import instance
+from gpu_backend.ops.weights_ahead import NOTHING_AHEAD, weights_ahead
 
 FUSED_NORM = "<QIfQQQ"  # FusedNorm of kernels/ops/gemm/skinny_epilogue_sm90.h
 WORD = 2  # bytes that the kernel counts in: halves, or twice as many elements of fp8
@@ -59,11 +60,14 @@ def skinny_launch(op: MatMul, tiling: SkinnyCut, target: Target) -> Launch:
     maps = (Tensor(op.weight, w.shape, w.box, w.strides), Tensor(op.x, x.shape, x.box, x.strides))
     sizes = (str(n) for n in (tiling.columns, tiling.tiles, tiling.splits))
     kernel = instance(op.x.element.cpp, f"blink::{op.epilogue.value}", *sizes, of=op.weight)
+    ahead = NOTHING_AHEAD
+    if op.ahead and tiling.waits_for_x:
+        ahead = weights_ahead(op.ahead, tiling_of(op.ahead, target), target.blocks)
     return Launch(
         f"skinny_gemm_kernel<{kernel}>",
         (tiling.splits, tiling.clusters(target.blocks), 1),
         (tiling.threads, 1, 1),
-        (*maps, op.out, tiling.pack(), _factors(op)),
+        (*maps, op.out, tiling.pack(), _factors(op), ahead),
         shared_bytes=tiling.shared_bytes,
         cluster=tiling.splits if tiling.splits > 1 else 0,
     )

@@ -102,6 +102,11 @@ __device__ __forceinline__ void prefetch_line(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
+/* Asks for neighbouring bytes, a multiple of 16 as their address is, to L2. */
+__device__ __forceinline__ void prefetch_bytes(const void* p, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+}
+
 /* A thread's copies of words to shared memory, for which it waits with copied_words (PTX manual, cp.async). */
 __device__ __forceinline__ void copy_word(uint32_t* to_shared, const uint32_t* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");

@@ -26,6 +26,7 @@ STRUCTS = (
     "TiledFp8Params",
     "SkinnyParams",
     "FusedNorm",
+    "WeightsAhead",
     "blink_echo_slot",
 )
 CONSTANT = re.compile(

@@ -67,8 +67,10 @@ class SymbolicMatMul(SymbolicMachine):
         return ("norm", weight, of) if kind == "without its factor" and left else ("wrong factor", x)
 
     def _wide(self, work: Any, epilogue: Epilogue, columns: int, tiles: int) -> None:
-        """SkinnyParams's fields, and FusedNorm's, behind which the scales of weights in fp8 stand."""
-        weight, x, out, cut, (*norm, scales) = map(self._argument, work.operands)
+        """SkinnyParams's fields, FusedNorm's, behind which the scales of weights in fp8 stand, and
+        WeightsAhead's, which compute nothing."""
+        weight, x, out, cut, (*norm, scales), (ahead, *_) = map(self._argument, work.operands)
+        assert not ahead or ahead in self._weights
         if weight not in self._scales_of:
             norm.append(scales)
         else:

@@ -5,7 +5,8 @@
     experts, norm         -> the experts' sum leaves its norm
     add norm, norm        -> the sum with a normed output leaves its own norm
     norm, quantisation    -> the norm is left in fp8 alone
-    matmul, norm, matmul  -> each matmul has a part of the norm (E19), where SkinnyGemm serves both
+    matmul, norm, matmul  -> each matmul has a part of the norm (E19), and the first may bring weights of the
+                             second to L2, where SkinnyGemm serves both
 
 Each is done where the choice finds the kernels for it.
 """
@@ -95,7 +96,8 @@ def norm_between_matmuls(ops: list[Operation], target: Target) -> list[Operation
                 return None  # another family is faster, with the norm between
             sums = sums_of(before, target)
             part = SumsOfSquares(norm.norm, norm.out, sums, sums.rows)
-            parts: list[Operation] = [replace(before, leaves=part), replace(after, takes=part)]
+            second = replace(after, takes=part)
+            parts: list[Operation] = [replace(before, leaves=part, ahead=second), second]
             return parts if all(serves("skinny_gemm", matmul, target) for matmul in parts) else None
     return None
 

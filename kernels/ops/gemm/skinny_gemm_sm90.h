@@ -23,6 +23,7 @@
 #include "skinny_fp8_sm90.h"
 #include "split_k_reduction_sm90.h"
 #include "skinny_pipeline_sm90.h"
+#include "weights_ahead.h"
 
 #ifdef __CUDACC__
 
@@ -139,7 +140,8 @@ template <typename Half, int Output, int Columns, int Tiles, int Splits, ScaleFo
 __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kThreads,
                                   kSkinnyBlocks<Columns, Tiles, Splits, Form>)
     skinny_gemm_kernel(const __grid_constant__ BoxMap w_map, const __grid_constant__ BoxMap x_map, void* y,
-                       const __grid_constant__ SkinnyParams params, const __grid_constant__ SkinnyFactors<Form> norm) {
+                       const __grid_constant__ SkinnyParams params, const __grid_constant__ SkinnyFactors<Form> norm,
+                       const __grid_constant__ WeightsAhead ahead) {
   static_assert(kSkinnyFits<Output, Columns, Tiles>, "the squares would reach into what lies behind them");
   using Split = SkinnySplit<Columns, Tiles, Splits, Form>;
   constexpr uint32_t kConsumers = Split::kConsumers, kThreads = Split::kThreads;
@@ -173,6 +175,10 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
                   weights ? params.tile_rows : 0, weights && Output == kEpilogueSilu,
                   weights ? evict_first() : evict_last());
     __syncwarp();
+    if (weights && ahead.w) {
+      wait_for_predecessor(); /* which would have to wait for these, too */
+      ahead.request();
+    }
     if (Splits != 1) cluster_wait();
   } else {
     const SkinnyWeightRows<Output> rows{params, weight_scales(norm)};

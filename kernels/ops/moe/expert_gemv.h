@@ -192,6 +192,25 @@ __device__ __forceinline__ void expert_round(float (&acc)[2][4], LaneChunk<Form>
   }
 }
 
+/* Of so many pairs an expert on average, or more, almost every expert has one. */
+constexpr uint32_t kLikelyPairs = 2;
+constexpr uint32_t kLikelyBytes = 131072; /* that a block asks for before the routing is known */
+
+/* Brings the block's first items of gate_up to L2, as they are if every expert has a pair: until the routing is known
+ * there is nothing else to read. An item lies there for whichever block has it. */
+template <typename Half, ScaleForm Form>
+__device__ __forceinline__ void prefetch_likely(const typename WeightTypes<Half, Form>::Matrix& w, uint32_t n_experts,
+                                                uint32_t n_in, uint32_t n_out) {
+  constexpr uint32_t kRows = ExpertLayout<kGateUp>::kOutputs; /* of gate, and of up */
+  const uint32_t row_bytes = n_in * uint32_t(sizeof(typename WeightTypes<Half, Form>::Element));
+  const uint32_t n_tiles = (n_out + kRows - 1) / kRows, n_items = max(1u, kLikelyBytes / (2 * kRows * row_bytes));
+  const uint32_t i = threadIdx.x / 2, is_up = threadIdx.x % 2;
+  const uint32_t item = blockIdx.x + i * gridDim.x, expert = item / n_tiles, first = item % n_tiles * kRows;
+  if (i >= n_items || expert >= n_experts || row_bytes % 16) return;
+  const uint64_t row = (uint64_t(expert) * 2 + is_up) * n_out + first;
+  prefetch_bytes(elements_of(w) + row * n_in, min(kRows, n_out - first) * row_bytes);
+}
+
 /* grid (any), block (kExpertThreads); at most kSmallBatchTokens tokens and kSmallBatchPairs pairs; n_in a multiple
  * of 8. Every weight of a unit is read once, 16 bytes a lane straight into registers; the loads of the next tile are in
  * flight while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
@@ -205,6 +224,8 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   __shared__ ExpertSums sums;
   constexpr bool kFew = Source != kRoutingGiven;
   __shared__ SmallBatchPlan<kFew ? kFewTokens : kSmallBatchTokens, kFew ? kFewPairs : kSmallBatchPairs> plan;
+  if (Matmul == kGateUp && tokens * per_token >= kLikelyPairs * routing.n_experts)
+    prefetch_likely<Half, Form>(w, routing.n_experts, n_in, n_out);
   plan.clear();
   if (Matmul == kGateUp) wait_for_predecessor();
   if constexpr (kFew) plan.choose(routing, tokens, per_token);

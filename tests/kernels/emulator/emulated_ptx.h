@@ -40,6 +40,7 @@ inline void publish() {}
 }
 
 inline void prefetch_line(const void*) {}
+inline void prefetch_bytes(const void*, uint32_t) {}
 inline void wait_for_predecessor() {
   emulator::block->has_waited = true;
   while (!emulator::not_yet_written.empty()) emulator::give_way();

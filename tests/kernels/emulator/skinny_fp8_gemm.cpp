@@ -48,7 +48,7 @@ void emulate_skinny_fp8_gemm(const blink::BoxMap* w, const float* scales, const 
                   {splits, clusters}, threads,
                   [&] {
                     skinny_gemm_kernel<Half, kind(), Sizes::kColumns, Sizes::kTiles, Sizes::kSplits, kForm>(
-                        *w, *x, y, *cut, factors);
+                        *w, *x, y, *cut, factors, {});
                   },
                   kClusters);
             } else {
