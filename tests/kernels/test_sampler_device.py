@@ -77,3 +77,29 @@ def test_sampler_draws_what_its_reference_draws(emulate: Emulate, vocab: int, bl
     np.testing.assert_array_equal(logits, expected)
     assert arrays.out_token[3] == abi.NO_TOKEN
     assert (arrays.completed[0], arrays.head["slots_done"][0]) == (77, 0)
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 0.9), (1500, 1.0), (1500, 0.8), (20, 0.9)])
+def test_a_block_that_lists_its_tokens_beside_one_that_has_too_many(
+    emulate: Emulate, top_k: int, top_p: float
+) -> None:
+    """Of four blocks the first has 2048 tokens that are nearly as likely as each other, the second five; the
+    tokens drawn are of both."""
+    vocab, rows = 3001, 6
+    rng = np.random.default_rng(top_k)
+    logits = np.full((rows, vocab), -20, np.float32)
+    logits[:, :2048] = 0.01 * rng.standard_normal((rows, 2048))
+    logits[:, 2100:2600:100] = 6
+    arrays = StepData([(i, 15, 16) for i in range(rows)], vocab_size=vocab, max_context=48, seed=1)
+    arrays.params["prompt_tokens"], arrays.params["seed"] = 10, rng.integers(0, 2**63, 8)
+    arrays.params["temperature"], arrays.params["top_k"], arrays.params["top_p"] = 1, top_k, top_p
+    tokens = []
+    for _ in range(2):
+        arrays.params["seed"] += 1
+        arrays.call("sample", logits.copy())
+        expected = arrays.out_token.copy()
+        emulate("sample", arrays.step_set, arrays.tables, logits.copy(), 6, 4)
+        np.testing.assert_array_equal(arrays.out_token, expected)
+        tokens += expected[:rows].tolist()
+    assert any(token >= 2048 for token in tokens)
+    assert top_k == 20 or any(token < 2048 for token in tokens)

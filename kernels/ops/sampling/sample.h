@@ -120,7 +120,7 @@ inline void sample_slot(const struct blink_step_set& set, const struct blink_tab
 
 #else
 
-constexpr uint32_t kSampleSharedBytes = 40 * 1024;
+constexpr uint32_t kSampleSharedBytes = 44 * 1024;
 
 /* grid (blocks of a batch slot, batch slots), in clusters of a batch slot's, block (kSampleThreads), dynamic shared
  * memory of kSampleSharedBytes and a bit for each token of a block. The last batch slot to finish publishes the step:

@@ -91,7 +91,7 @@ class SlotSampler {
       const bool wanted = by_weight ? params.top_p < 1.0f : params.top_k != 0 && params.top_k < slice_.vocab;
       if (wanted) filter.max_rank = selection.rank(filter, by_weight);
     }
-    draw(filter, take);
+    draw(filter, selection.is_short(), take);
   }
 
   /* Calls body(token) once for every distinct token of the block's among the sequence's from `begin` on; in one pass,
@@ -169,15 +169,20 @@ class SlotSampler {
   }
 
   /* Inverse of the cumulative weight in order of ids: every warp sums its partition, and the block that holds the draw
-   * walks through the partition that does. */
+   * walks through the partition that does. If the block `is_short`, it goes through its shortlist instead. */
   template <typename Take>
-  __device__ __forceinline__ void draw(const Filter& filter, const Take& take) const {
+  __device__ __forceinline__ void draw(const Filter& filter, bool is_short, const Take& take) const {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const float low = filter.least_logit(filter.weighted_ranks());
     uint64_t sum = 0;
-    slice_.for_each_allowed<4>(logits_, [&](uint32_t, float logit) {
+    const auto add = [&](uint32_t, float logit) {
       if (!(logit < low)) sum += filter.weight(logit);
-    });
+    };
+    if (is_short)
+      scratch_.select.shortlist.for_each(add);
+    else
+      slice_.for_each_allowed<4>(logits_, add);
+    const uint64_t own = sum;
     sum = warp_total(sum);
     if (lane == 0) scratch_.per_warp[warp] = sum;
     __syncthreads();
@@ -192,6 +197,7 @@ class SlotSampler {
     uint32_t holder = 0;
     while (rest >= scratch_.weight[holder]) rest -= scratch_.weight[holder++];
     if (holder != slice_.rank) return;
+    if (is_short) return draw_listed(own, rest, take);
     const uint32_t partition = holder * kSampleWarps + warp_find(scratch_.per_warp[lane], rest);
     for (uint32_t first = slice_.begin(partition), end = slice_.begin(partition + 1); first < end;
          first += kSampleThreads) {
@@ -208,6 +214,22 @@ class SlotSampler {
       if (lane == 0) take(first + 32 * warp + at);
       return;
     }
+  }
+
+  /* The listed token at `rest`, in order of ids; `own`: the weight of the thread's. The weights lie where the
+   * histograms were, which all blocks have: all have sent their weight since. */
+  template <typename Take>
+  __device__ __forceinline__ void draw_listed(uint64_t own, uint64_t rest, const Take& take) const {
+    const Shortlist& list = scratch_.select.shortlist;
+    uint64_t* const weights = &scratch_.select.histogram[0][0];
+    static_assert(sizeof(scratch_.select.histogram) >= kShortlist * sizeof(uint64_t), "they have no room");
+    if (threadIdx.x < list.n) weights[threadIdx.x] = own;
+    __syncthreads();
+    if (own == 0) return;
+    const uint32_t token = list.token[threadIdx.x];
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < list.n; ++i) before += list.token[i] < token ? weights[i] : 0;
+    if (before <= rest && rest - before < own) take(token);
   }
 
   const Sequence& sequence_;

@@ -5,7 +5,7 @@
 #ifndef BLINK_OPS_SAMPLING_TOP_K_TOP_P_H
 #define BLINK_OPS_SAMPLING_TOP_K_TOP_P_H
 
-#include "vocab_slice.h"
+#include "shortlist.h"
 
 namespace blink {
 
@@ -49,6 +49,7 @@ struct SelectScratch {
       uint64_t candidates[kCandidates], groups[kGroups];
     };
   };
+  Shortlist shortlist;
   uint64_t per_warp[kBins / 32];
   uint64_t target;
   uint32_t digit;
@@ -71,6 +72,7 @@ class Selection {
   /* Before the first. */
   static __device__ __forceinline__ void clear(SelectScratch& scratch) {
     if (threadIdx.x < kBins) scratch.histogram[0][threadIdx.x] = 0;
+    scratch.shortlist.clear();
   }
 
   /* As the reference's. */
@@ -80,9 +82,11 @@ class Selection {
 #pragma unroll 1
     for (int shift = 24; shift >= 0; shift -= 8) {
       uint64_t* histogram = scratch_.histogram[turn_];
-      count(filter, by_weight, shift, prefix, histogram);
+      const bool lists = shift == 16 && !has_listed_;
+      count(filter, by_weight, shift, prefix, lists, histogram);
       exchange_.send_all(scratch_.received[turn_][slice_.rank], histogram, kBins, slice_.blocks);
       exchange_.receive(slice_.blocks * kBins);
+      if (lists) has_listed_ = true, is_short_ = scratch_.shortlist.has_all();
       target = choose(by_weight, shift == 24, target);
       prefix = prefix << 8 | scratch_.digit;
       turn_ ^= 1;
@@ -90,9 +94,12 @@ class Selection {
     return prefix;
   }
 
+  /* Whether all of the block's tokens that are kept are in the shortlist. */
+  __device__ __forceinline__ bool is_short() const { return is_short_; }
+
  private:
-  /* Masses of this block's tokens whose rank starts with `prefix`, by its next digit. */
-  __device__ __forceinline__ void count(const Filter& filter, bool by_weight, int shift, uint32_t prefix,
+  /* Masses of this block's tokens whose rank starts with `prefix`, by its next digit. `lists`: makes the shortlist. */
+  __device__ __forceinline__ void count(const Filter& filter, bool by_weight, int shift, uint32_t prefix, bool lists,
                                         uint64_t* histogram) const {
     const bool is_first = shift == 24;
     const uint64_t first = is_first ? 0 : uint64_t(prefix) << (shift + 8);
@@ -105,11 +112,13 @@ class Selection {
     const float high = filter.most_logit(first);
     const bool counts_low = is_first && !by_weight && filter.min_weight == 0;
     uint32_t last = 0; /* tokens of the last rank: many in a peaked distribution */
-    slice_.for_each_allowed<4>(logits_, [&](uint32_t, float logit) {
-      if (logit < low || logit > high) {
-        last += counts_low && logit < low;
+    const auto add = [&](uint32_t token, float logit) {
+      if (logit < low) {
+        last += counts_low;
         return;
       }
+      if (lists) scratch_.shortlist.add(token, logit);
+      if (logit > high) return;
       const float x = filter.scale(logit);
       const uint32_t rank = rank_of(x);
       if (!filter.admits(x) || (!is_first && rank >> (shift + 8) != prefix)) return;
@@ -119,7 +128,11 @@ class Selection {
       } else if (mass != 0) {
         add_mass(&histogram[rank >> shift & (kBins - 1)], mass);
       }
-    });
+    };
+    if (is_short_)
+      scratch_.shortlist.for_each(add);
+    else
+      slice_.for_each_allowed<4>(logits_, add);
     const uint64_t sum = warp_total(last);
     if (sum != 0 && threadIdx.x % 32 == 0) add_mass(&histogram[kBins - 1], sum);
   }
@@ -155,6 +168,7 @@ class Selection {
   DsmemExchange& exchange_;
   SelectScratch& scratch_;
   uint32_t turn_ = 0;
+  bool has_listed_ = false, is_short_ = false;
 };
 
 #endif /* __CUDACC__ */
