@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Ran = tuple[Counter[str], list[str]]  # what was done, and the faults
 
 
 def parsed(description: str, what: str, count: int, *, corpus: bool = False) -> argparse.Namespace:
-    """The options: `count` of `what`, `seconds`, the first `seed`, and with `corpus` whether it is that."""
+    """The options: `count` of `what` (None: as many as there is time for), `seconds`, the first `seed`, and with
+    `corpus` whether it is that. `count` is the default where neither `--count` nor `--seconds` is given.
+    """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--count", type=int, default=count, help=f"{what} (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--count", type=int, help=f"{what} (default: {count}; with --seconds: no limit)")
+    parser.add_argument("--seconds", type=float, help="stop after so long")
     parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
     if corpus:
         parser.add_argument(
             "--corpus", action="store_true", help="what was found before, instead of new ones"
         )
     options = parser.parse_args()
+    if options.seconds is None:
+        options.seconds = float("inf")
+        options.count = count if options.count is None else options.count
     if options.seed is None:
         options.seed = int(time.time())
     return options
+
+
+def seeds(first: int, count: int | None) -> Iterable[int]:
+    """`count` seeds from the first one; None: without end."""
+    return itertools.count(first) if count is None else range(first, first + count)
 
 
 def told(run: Callable[[], Ran], seed: int) -> int:

@@ -108,7 +108,7 @@ def received(stream: socket.socket, n: int) -> bytes:
     return found
 
 
-def run(first: int, count: int, seconds: float) -> tuple[Counter[str], list[str]]:
+def run(first: int, count: int | None, seconds: float) -> command.Ran:
     counts, faults, log = Counter[str](), [], io.StringIO()
     logging.basicConfig(stream=log, level=logging.INFO, format="%(message)s")
     with tempfile.TemporaryDirectory(prefix="blink-fuzz-") as folder:
@@ -117,7 +117,7 @@ def run(first: int, count: int, seconds: float) -> tuple[Counter[str], list[str]
         ring.write_bytes(bytes(64))
         server = RunningServer(ring, 4, PATIENCE_S)
         began = time.monotonic()
-        for seed in range(first, first + count):
+        for seed in command.seeds(first, count):
             if time.monotonic() - began > seconds:
                 break
             try:

@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
@@ -123,15 +123,15 @@ async def polite(served: Served) -> str | None:
     return None
 
 
-def drawn(seeds: range) -> Iterator[tuple[str, Case]]:
+def drawn(seeds: Iterable[int]) -> Iterator[tuple[str, Case]]:
     return ((str(seed), draw_case(seed)) for seed in seeds)
 
 
-def run(cases: Iterator[tuple[str, Case]], count: int, seconds: float) -> tuple[Counter[str], list[str]]:
+def run(cases: Iterator[tuple[str, Case]], count: int | None, seconds: float) -> command.Ran:
     served = Served(max_connections=1000, slot_wait_s=10.0)
     counts = Counter[str]()
     try:
-        if count > WARM_UP:
+        if count is None or count > WARM_UP:
             asyncio.run(attack(served, drawn(range(WARM_UP)), Counter(), time.monotonic() + seconds))
             served.warmed_up()
         faults = asyncio.run(attack(served, cases, counts, time.monotonic() + seconds))
@@ -150,7 +150,7 @@ def corpus() -> Iterator[tuple[str, Case]]:
 def main() -> int:
     options = command.parsed(__doc__, "streams", 60_000, corpus=True)
     count = 0 if options.corpus else options.count
-    cases = corpus() if options.corpus else drawn(range(options.seed, options.seed + count))
+    cases = corpus() if options.corpus else drawn(command.seeds(options.seed, count))
     return command.told(lambda: run(cases, count, options.seconds), options.seed)
 
 

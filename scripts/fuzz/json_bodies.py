@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,20 +121,20 @@ async def description(served: Served) -> tuple[dict[str, dict[str, Any]], dict[s
     return endpoints, document["components"]["schemas"]
 
 
-def run(first: int, count: int, seconds: float, found: list[Case] | None) -> tuple[Counter[str], list[str]]:
+def run(first: int, count: int | None, seconds: float, found: list[Case] | None) -> command.Ran:
     served = Served(slot_wait_s=10.0, max_buffered_tokens=MOST_BUFFERED)
     counts = Counter[str]()
     try:
         known = asyncio.run(description(served))
         until = time.monotonic() + seconds
 
-        def drawn(seeds: range) -> Iterator[Case]:
+        def drawn(seeds: Iterable[int]) -> Iterator[Case]:
             return ((str(seed), *draw_body(seed, *known)) for seed in seeds)
 
-        if count > WARM_UP:
+        if count is None or count > WARM_UP:
             asyncio.run(attack(served, drawn(range(WARM_UP)), Counter(), until))
             served.warmed_up()
-        cases = iter(found) if found else drawn(range(first, first + count))
+        cases = iter(found) if found else drawn(command.seeds(first, count))
         faults = asyncio.run(attack(served, cases, counts, until))
         return counts, faults + served.faults()
     finally:

@@ -1,6 +1,6 @@
 """Gives hostile model directories to both planes: each is to be refused in one line, or served within bounds.
 
-    .venv/bin/python scripts/fuzz/model_directories.py [--count 300] [--seed N] [--corpus]
+    .venv/bin/python scripts/fuzz/model_directories.py [--count 300] [--seconds S] [--seed N] [--corpus]
 
 Every directory is tried in a process of its own, with a limit of time and of memory. The backend's side
 reads the description, loads the weights into the CPU's engine and starts its scheduler; the frontend's reads
@@ -177,7 +177,7 @@ def main() -> int:
     cases = (
         ((name, name, case) for name, case in corpus.items())
         if options.corpus
-        else ((str(seed), *draw_case(seed)) for seed in range(first, first + options.count))
+        else ((str(seed), *draw_case(seed)) for seed in command.seeds(first, options.count))
     )
     began, counts, faults, slowest = time.monotonic(), Counter[tuple[str, str, str]](), 0, (0.0, "")
     import_both()

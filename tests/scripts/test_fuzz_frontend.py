@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
-from fuzz import exchange_frames, http_streams, json_bodies
+from fuzz import command, exchange_frames, http_streams, json_bodies
 from fuzz.stream_cases import Case
 from fuzz.wire import Malformed, Response, read_response
 
@@ -53,6 +54,26 @@ def test_what_is_no_response_is_found(sent: bytes) -> None:
 
     with pytest.raises(Malformed):
         asyncio.run(read())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ([], 3),
+        (["--count", "5"], 5),
+        (["--seconds", "3600"], None),
+        (["--seconds", "3600", "--count", "5"], 5),
+    ],
+)
+def test_only_time_ends_a_fuzzer_that_was_given_a_time(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], count: int | None
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fuzzer", *arguments])
+    options = command.parsed("A fuzzer.", "cases", 3)
+    assert options.count == count
+    assert options.seconds == (3600 if "--seconds" in arguments else float("inf"))
+    drawn = list(itertools.islice(command.seeds(7, options.count), 1000))
+    assert drawn == list(range(7, 7 + (1000 if count is None else count)))
 
 
 def test_faults_are_found() -> None:
