@@ -12,8 +12,8 @@ Ran = tuple[Counter[str], list[str]]  # what was done, and the faults
 
 
 def parsed(description: str, what: str, count: int, *, corpus: bool = False) -> argparse.Namespace:
-    """The options: `count` of `what` (None: as many as there is time for), `seconds`, the first `seed`, and with
-    `corpus` whether it is that. `count` is the default where neither `--count` nor `--seconds` is given.
+    """The options: `count` of `what` (None: as many as there is time for), `seconds`, the first `seed`, and
+    with `corpus` whether it is that. `count` is the default where neither `--count` nor `--seconds` is given.
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--count", type=int, help=f"{what} (default: {count}; with --seconds: no limit)")
