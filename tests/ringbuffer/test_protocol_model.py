@@ -191,20 +191,54 @@ def test_of_two_frontends_neither_waits_for_the_other(monkeypatch: pytest.Monkey
 # ---------------------------------------------------------------- the code
 
 
+Table = Callable[..., list[list[int]]]
+
+
 @pytest.fixture(scope="module")
-def transitions(build_program: Callable[..., Path]) -> list[list[int]]:
+def transitions(build_program: Callable[..., Path]) -> Table:
     """What the scheduler's own source makes of each word in each state (simulator/transitions.cpp)."""
     program = build_program("transitions", ["tests/kernels/simulator/transitions.cpp"], "-O1")
-    done = subprocess.run([program], capture_output=True, text=True, timeout=PROGRAM_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+
+    def table(*arguments: str) -> list[list[int]]:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PROGRAM_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+
+    return table
 
 
-def test_the_scheduler_makes_of_every_word_what_the_model_makes(transitions: list[list[int]]) -> None:
+def test_the_scheduler_makes_of_every_word_what_the_model_makes(transitions: Table) -> None:
     """on_request_word, for every state, lease, command, sequence and epoch."""
-    assert len(transitions) == 4 * 2 * 6 * 5 * 2
-    for state, lease, command, sequence, epoch, found_sequence, found_state in transitions:
+    cases = transitions()
+    assert len(cases) == 4 * 2 * 6 * 5 * 2
+    for state, lease, command, sequence, epoch, found_sequence, found_state in cases:
         w = World(status=(3, State(state)), granted=2, lease=LeaseState(lease))
         given = Word(sequence, Command(command) if command in list(Command) else Command.NONE, epoch)
         after = model.observe(replace(w, seen=given))
         assert after.status == (found_sequence, State(found_state)), (State(state), LeaseState(lease), given)
+
+
+def test_the_scheduler_grants_and_reclaims_a_lease_as_the_model_does(transitions: Table) -> None:
+    """observe_leases and reset_slots, for every state, lease, request word, epoch asked for, and silence."""
+    cases = transitions("leases")
+    assert len(cases) == 4 * 3 * 2 * 4 * 2
+    for state, lease, sequence, asked, silent, *found in cases:
+        w = World(
+            status=(3, State(state)),
+            granted=2,
+            lease=LeaseState(lease),
+            asked=asked,
+            word=Word(sequence, Command.SUBMIT, 2),
+        )
+        granted = [after for after in model.scheduler_steps(w) if after.granted != w.granted]
+        reclaimed = [after for after in model.crashes(w) if after.lease is LeaseState.RECLAIMED]
+        if granted:
+            (after,) = granted
+        elif lease == LeaseState.GRANTED and (
+            silent or not asked
+        ):  # its holder has gone: nobody beats, or it gave the lease back
+            (after,) = reclaimed
+        else:
+            after = w
+        expected = [*after.status, after.granted, after.lease, after.seen == after.word]
+        assert found == expected, (State(state), LeaseState(lease), sequence, asked, silent)
