@@ -49,7 +49,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     one_call = request.parallel_tool_calls is False
     constraint = chosen(functions_of(request), *choice_of(request.tool_choice), one_call, content_of(request))
     talk = Conversation(
-        messages=for_template(body["messages"], "messages"),
+        messages=for_template(body["messages"]),
         tools=tools_for_template(body["tools"]) if request.tools else None,
         constraint=constraint,
         calls=bool(constraint.tools),

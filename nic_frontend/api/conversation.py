@@ -20,6 +20,7 @@ from nic_frontend.parsing.tool_call_parser import ToolCallParser
 from nic_frontend.template_renderer import Renderer
 
 Message = dict[str, Any]
+INVALID = "INVALID_JSON"  # the key of arguments that are none
 RESERVED = ("messages", "add_generation_prompt", "tools")
 
 
@@ -151,24 +152,24 @@ def check_length(messages: Any, limits: Limits) -> None:
         limits.max_answer(len(messages), "messages")
 
 
-def for_template(messages: list[Message], param: str) -> list[Message]:
+def for_template(messages: list[Message]) -> list[Message]:
     """Checked messages of OpenAI's form, with text for content and objects for arguments of calls, which may
-    have been objects before. `param` is the request's field that they came from.
+    have been objects before.
     """
     names: dict[str, str] = {}
-    return [_message(message, f"{param}[{i}]", names) for i, message in enumerate(messages)]
+    return [_message(message, names) for message in messages]
 
 
-def _message(message: Message, where: str, names: dict[str, str]) -> Message:
+def _message(message: Message, names: dict[str, str]) -> Message:
     """`names` are those of the functions that were called so far, by the calls' ids."""
-    message = _of_tools(message, where, names)
+    message = _of_tools(message, names)
     content = message.get("content")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
     if message["role"] == "tool" and "name" not in message:
         shown["name"] = names.get(message["tool_call_id"], "")
     if message["role"] == "assistant":
         if calls := message.get("tool_calls"):
-            shown["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+            shown["tool_calls"] = [_call(call) for call in calls]
             names |= {call["id"]: call["function"]["name"] for call in calls}
         else:
             shown.pop("tool_calls", None)
@@ -177,7 +178,7 @@ def _message(message: Message, where: str, names: dict[str, str]) -> Message:
     return shown
 
 
-def _of_tools(message: Message, where: str, names: dict[str, str]) -> Message:
+def _of_tools(message: Message, names: dict[str, str]) -> Message:
     """A call or a result as OpenAI had them before there were tools, in the form of today."""
     if message["role"] == "function":
         ids = [call_id for call_id, name in names.items() if name == message["name"]]
@@ -186,9 +187,7 @@ def _of_tools(message: Message, where: str, names: dict[str, str]) -> Message:
     called = message.get("function_call") if message["role"] == "assistant" else None
     if called is None:
         return kept
-    arguments = read_arguments(called["arguments"], f"{where}.function_call.arguments")
-    function = {"name": called["name"], "arguments": arguments}
-    call = {"id": f"call_{len(names)}", "type": "function", "function": function}
+    call = {"id": f"call_{len(names)}", "type": "function", "function": called}
     return {**kept, "tool_calls": [*(message.get("tool_calls") or ()), call]}
 
 
@@ -198,22 +197,24 @@ def _joined(parts: list[Message] | None) -> str:
     )
 
 
-def _call(call: Message, where: str) -> Message:
+def _call(call: Message) -> Message:
     given = call["function"]["arguments"]
-    arguments = read_arguments(given, f"{where}.function.arguments") if isinstance(given, str) else given
+    arguments = read_arguments(given) if isinstance(given, str) else given
     function = {"name": call["function"]["name"], "arguments": arguments}
     return {"id": call["id"], "type": "function", "function": function}
 
 
-def read_arguments(text: str, name: str) -> dict[str, Any]:
-    """Of a call, which clients send as text. Raises ApiError 400 with the field's name."""
+def read_arguments(text: str) -> dict[str, Any]:
+    """Of a call, which clients send as text. Those that are no object were written so by a model, or cut off,
+    and clients send them back with every turn that follows: the model is shown them as what they are.
+    """
     try:
         arguments = json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise bad_request(f"'{name}' is not valid JSON: {error}", name, "invalid_value") from error
-    if not isinstance(arguments, dict):
-        raise bad_request(f"'{name}' must be a JSON object", name, "invalid_value")
-    return arguments
+    except (ValueError, RecursionError):
+        return {INVALID: text}
+    if arguments is None:
+        return {}
+    return arguments if isinstance(arguments, dict) else {INVALID: text}
 
 
 def tools_for_template(tools: list[Message]) -> list[Message]:

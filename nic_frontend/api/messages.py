@@ -69,7 +69,7 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
     one_call = bool(request.tool_choice and request.tool_choice.disable_parallel_tool_use)
     constraint = chosen(functions, *_choice(request.tool_choice), one_call, _content(request))
     talk = Conversation(
-        messages=for_template(messages_of(request), "messages"),
+        messages=for_template(messages_of(request)),
         tools=[_tool(tool) for tool in request.tools or ()] or None,
         constraint=constraint,
         calls=bool(constraint.tools),

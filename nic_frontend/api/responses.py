@@ -12,7 +12,6 @@ from nic_frontend.api.conversation import (
     for_template,
     options_of,
     prompt_of,
-    read_arguments,
     tools_for_template,
 )
 from nic_frontend.api.fields import (
@@ -62,7 +61,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     one_call = request.parallel_tool_calls is False
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
     talk = Conversation(
-        messages=for_template(messages_of(request), "input"),
+        messages=for_template(messages_of(request)),
         tools=tools_for_template([_shown(tool) for tool in tools]) or None,
         constraint=constraint,
         calls=bool(constraint.tools),
@@ -189,8 +188,6 @@ def _check(item: InputItem, where: str) -> None:
     for name in NEEDED[item.type]:
         if getattr(item, name) is None:
             raise bad_request(f"'{where}.{name}' is missing", f"{where}.{name}", "missing_required_parameter")
-    if item.type == "function_call":
-        read_arguments(item.arguments or "", f"{where}.arguments")
 
 
 def _add_to_assistant(messages: list[Message], item: InputItem) -> None:

@@ -27,7 +27,7 @@ async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
         (found,) = await served.tokenizer.encode([request.prompt], special=special, param="prompt")
     else:
         talk = Conversation(
-            messages=for_template(body["messages"], "messages"),
+            messages=for_template(body["messages"]),
             tools=tools_for_template(body["tools"]) if request.tools else None,
             options=options_of(request.chat_template_kwargs),
             generate=request.add_generation_prompt is not False,

@@ -154,6 +154,14 @@ def test_a_conversation(speak: Speak) -> None:
     assert shown.count("<|im_start|>assistant") == 2
 
 
+def test_arguments_that_are_no_json_are_shown(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "K'}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "not valid JSON"}
+    post(frontend, input=[{"role": "user", "content": "Weather?"}, call, result])
+    assert '"arguments": {"INVALID_JSON": "{\\"city\\": \\"K"}}' in prompt(frontend)
+
+
 def test_leading_instructions_are_one_message(speak: Speak) -> None:
     """Templates take one message of the system, and only at the beginning."""
     frontend = speak(HERMES, "It rains.")
@@ -179,10 +187,6 @@ def test_leading_instructions_are_one_message(speak: Speak) -> None:
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"input": [{"role": "user"}]}, "input[0].content"),
-        (
-            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]},
-            "input[0].arguments",
-        ),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"tools": [{"type": "web_search"}, {"type": "function", "name": "a b"}]}, "tools[1].name"),
         ({"tools": [{"type": None, "name": "f"}]}, "tools[0].type"),
