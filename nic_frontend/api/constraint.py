@@ -142,29 +142,27 @@ def check_ends(parameters: Parameters, grammars: Blocks) -> None:
 
 
 def chosen(
-    tools: list[Function], kind: str, name: str | None, one_call: bool, content: Content | None
+    tools: list[Function], kind: str, names: list[str] | None, one_call: bool, content: Content | None
 ) -> Constraint:
-    """Of a request's `tool_choice`: "auto", "none", "required", or "named" with a name.
+    """Of a request's `tool_choice`: "auto", "none" or "required", of all tools or of those with `names`.
 
     Raises ApiError 400 where there is no such tool.
     """
     if kind == "none":
         return Constraint(content)
-    if kind == "auto":
-        return Constraint(content, tools, many=not one_call)
-    if not tools:
+    given = {tool.name for tool in tools}
+    for name in names or ():
+        if name not in given:
+            raise bad_request(
+                f"'tool_choice' names {name!r}, which is none of the 'tools' that the model can be shown",
+                "tool_choice",
+                "invalid_value",
+            )
+    found = [tool for tool in tools if names is None or tool.name in names]
+    if kind == "required" and not found:
         raise bad_request(
             "'tool_choice' asks for a call, and 'tools' has none that the model can be shown",
             "tool_choice",
             "invalid_value",
         )
-    if kind == "required":
-        return Constraint(content, tools, must=True, many=not one_call)
-    named = [tool for tool in tools if tool.name == name]
-    if not named:
-        raise bad_request(
-            f"'tool_choice' names {name!r}, which is none of the 'tools' that the model can be shown",
-            "tool_choice",
-            "invalid_value",
-        )
-    return Constraint(content, named[:1], must=True, many=False)
+    return Constraint(content, found, must=kind == "required", many=not one_call)

@@ -31,9 +31,8 @@ class Conversation:
     """
 
     messages: list[Message]
-    tools: list[Message] | None = None
+    tools: list[Message] | None = None  # that the model is shown, and may call
     constraint: Constraint = field(default_factory=Constraint)  # what the answers are held to
-    calls: bool = True  # the model may call the tools
     one_call: bool = False  # and only one
     effort: str | None = None
     effort_param: str = "reasoning_effort"
@@ -63,7 +62,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
         )
     served.limits.max_answer(len(talk.messages), talk.param)  # a message has at least one token (F10)
     options, warnings = thinking(talk, template)
-    tools = talk.tools if talk.tools and talk.calls else None
+    tools = talk.tools or None
     text = await template.render(talk.messages, talk.generate, options, tools)
     text += _no_thoughts(talk, text, served.parsers)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
@@ -220,6 +219,14 @@ def read_arguments(text: str) -> dict[str, Any]:
 def tools_for_template(tools: list[Message]) -> list[Message]:
     """Checked tools of OpenAI's form, without what says nothing to a model."""
     return [{"type": "function", "function": _function(tool["function"])} for tool in tools]
+
+
+def shown_tools(tools: list[Message], constraint: Constraint) -> list[Message]:
+    """Those that the model is told of. Where it need not call any, nothing but that keeps it to some of them;
+    where it must, its grammar does, and prompts begin alike whichever they are.
+    """
+    names = {tool.name for tool in constraint.tools}
+    return [tool for tool in tools if constraint.must or tool["function"]["name"] in names]
 
 
 def _function(function: Message) -> Message:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 from nic_frontend.api.constraint import chosen
 from nic_frontend.api.conversation import (
@@ -12,6 +12,7 @@ from nic_frontend.api.conversation import (
     for_template,
     options_of,
     prompt_of,
+    shown_tools,
     tools_for_template,
 )
 from nic_frontend.api.fields import (
@@ -33,6 +34,8 @@ from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
+
+T = TypeVar("T")
 
 LOGPROBS = "message.output_text.logprobs"  # in `include`
 SAMPLING = (*ModelSampling.__struct_fields__, "stream", "stop", "seed", "cache_salt")  # as chats have it
@@ -56,15 +59,14 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_output_tokens",
         logprobs=_told(request),
     )
-    tools = functions_of(request)
+    tools = functions_of(request.tools or [], schema.FunctionTool, "tools")
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
-    one_call = request.parallel_tool_calls is False
+    one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, schema.FunctionChoice)
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
     talk = Conversation(
         messages=for_template(messages_of(request)),
-        tools=tools_for_template([_shown(tool) for tool in tools]) or None,
+        tools=shown_tools(tools_for_template([_shown(tool) for tool in tools]), constraint),
         constraint=constraint,
-        calls=bool(constraint.tools),
         one_call=not constraint.many,
         effort=request.reasoning.effort if request.reasoning else None,
         effort_param="reasoning.effort",
@@ -79,9 +81,14 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
 
 
-def _choice(request: ResponsesRequest) -> tuple[str, str | None]:
+def _choice(request: ResponsesRequest) -> tuple[str, list[str] | None]:
     choice = request.tool_choice
-    return ("named", choice.name) if isinstance(choice, schema.FunctionChoice) else (choice or "auto", None)
+    if isinstance(choice, schema.FunctionChoice):
+        return "required", [choice.name]
+    if isinstance(choice, schema.AllowedChoice):
+        functions = functions_of(choice.tools, schema.FunctionChoice, "tool_choice", "tools")
+        return choice.mode, [function.name for function in functions]
+    return choice or "auto", None
 
 
 def _content(request: ResponsesRequest) -> Content | None:
@@ -116,16 +123,12 @@ def _check_items(items: Any, served: Served) -> None:
             )
 
 
-def functions_of(request: ResponsesRequest) -> list[schema.FunctionTool]:
-    """The tools that the model can be shown: agents send others beside them, such as a search of the web.
+def functions_of(tools: list[Message], model: type[T], *where: str) -> list[T]:
+    """The functions among `tools`, as `model`: agents send others beside them, such as a search of the web.
 
     Raises ApiError 400 for functions that are none.
     """
-    return [
-        checked(tool, schema.FunctionTool, "tools", i)
-        for i, tool in enumerate(request.tools or ())
-        if not _is_other(tool)
-    ]
+    return [checked(tool, model, *where, i) for i, tool in enumerate(tools) if not _is_other(tool)]
 
 
 def _is_other(tool: Message) -> bool:

@@ -57,9 +57,13 @@ Tool = Annotated[
 ]
 
 
-class FunctionChoice(Struct):
+class FunctionChoice(Struct, tag_field="type", tag="function"):
     name: str
-    type: Literal["function"] = "function"
+
+
+class AllowedChoice(Struct, tag_field="type", tag="allowed_tools"):
+    mode: Literal["auto", "required"]
+    tools: list[Tool]
 
 
 class Reasoning(Struct):
@@ -87,7 +91,7 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     max_output_tokens: Tokens | None = None
     stream: bool | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | AllowedChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
