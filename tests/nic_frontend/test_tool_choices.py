@@ -169,3 +169,22 @@ def test_parameters_that_cannot_be_enforced(speak: Speak) -> None:
     )
     post(frontend, "/v1/chat/completions", forced("required", tool))
     assert accepted(frontend, '<tool_call>{"name": "f", "arguments": {"b": 1}}</tool_call>')
+
+
+@pytest.mark.parametrize("parser", ["hermes", "pythonic"])
+def test_parameters_that_are_too_large(speak: Speak, parser: str) -> None:
+    """That shows only when the grammar is compiled: then no tool's are held to, unless it is strict."""
+    frontend = speak(HERMES, "Hello", tool_call_parser=parser)
+    large = {"type": "string", "pattern": "^([a-z]{1,40}[0-9]{1,40}){1,2000}$"}
+    other = {"name": "f", "parameters": {"type": "object", "properties": {"a": large}}}
+    call = WAYS[parser][1]
+    for strict in (False, True):
+        post(frontend, "/v1/chat/completions", forced("required", {**TOOL, "strict": strict}, other))
+        assert accepted(frontend, call)
+        assert accepted(frontend, call.replace("weather", "f"))
+        assert accepted(frontend, call.replace("city", "town")) != strict
+        assert not accepted(frontend, call.replace("weather", "whether"))
+    body = forced("required", {**other, "strict": True})
+    error = error_of(frontend.client.post("/v1/chat/completions", json=body), 400)
+    assert error["param"] == "tool_choice"
+    assert "more states than are allowed" in error["message"]
