@@ -29,7 +29,7 @@ from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, ModelSampling
 from nic_frontend.api.schema.messages import CountRequest, MessagesRequest
 from nic_frontend.api.served import Served
-from nic_frontend.api.turns import messages_of
+from nic_frontend.api.turns import check_last, messages_of
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
@@ -42,6 +42,7 @@ SAMPLING = (*ModelSampling.__struct_fields__, "stream", "seed", "cache_salt")  #
 
 async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     request = _checked(body, MessagesRequest, served)
+    check_last(request)
     sampling = {name: getattr(request, name) for name in SAMPLING}
     prompt = await _prompt(request, served)
     room = served.limits.max_answer(len(prompt.tokens), "messages")
@@ -86,6 +87,7 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         effort_param="output_config.effort",
         thinks=request.thinking.type != "disabled" if request.thinking else None,
         options=options_of(request.chat_template_kwargs),
+        generate=request.messages[-1].role != "assistant",
     )
     if request.thinking is not None and served.parsers.marks is not None:
         talk.budget = request.thinking.budget_tokens

@@ -30,13 +30,6 @@ def messages_of(request: CountRequest) -> list[Message]:
     """
     for index, turn in enumerate(request.messages):
         _check(turn, f"messages[{index}]")
-    if request.messages[-1].role == "assistant":
-        where = f"messages[{len(request.messages) - 1}]"
-        raise bad_request(
-            f"'{where}' is the assistant's: this server does not continue what an assistant has begun",
-            where,
-            "unsupported_parameter",
-        )
     leading = list(takewhile(lambda turn: turn.role == "system", request.messages))
     told = [request.system, *(turn.content for turn in leading)]
     system = "\n\n".join(text for content in told if (text := _system(content)))  # type: ignore[arg-type]
@@ -45,6 +38,17 @@ def messages_of(request: CountRequest) -> list[Message]:
     for assistant, turns in groupby(later, lambda turn: turn.role == "assistant"):
         messages += (_assistant if assistant else _user)(turns)
     return messages
+
+
+def check_last(request: CountRequest) -> None:
+    """Raises ApiError 400 where an answer would be to continue."""
+    if request.messages[-1].role == "assistant":
+        where = f"messages[{len(request.messages) - 1}]"
+        raise bad_request(
+            f"'{where}' is the assistant's: this server does not continue what an assistant has begun",
+            where,
+            "unsupported_parameter",
+        )
 
 
 def _check(turn: Turn, where: str) -> None:

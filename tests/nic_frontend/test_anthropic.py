@@ -159,6 +159,18 @@ def test_count_of_tokens(speak: Speak) -> None:
     assert counted == {"input_tokens": post(frontend, **body).json()["usage"]["input_tokens"]}
 
 
+def test_count_of_a_whole_conversation(speak: Speak) -> None:
+    """Clients show how full the context is after an answer, too."""
+    frontend = speak(HERMES, "x")
+    answered = [*BODY["messages"], {"role": "assistant", "content": "Hello."}]
+    counts = [
+        post(frontend, "/v1/messages/count_tokens", messages=messages).json()["input_tokens"]
+        for messages in (answered, [*answered, *BODY["messages"]])
+    ]
+    shown = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
+    assert counts[0] == len(build_tokenizer().encode(shown, add_special_tokens=False).ids) < counts[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
