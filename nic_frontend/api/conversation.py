@@ -162,7 +162,7 @@ def for_template(messages: list[Message]) -> list[Message]:
 def _message(message: Message, names: dict[str, str]) -> Message:
     """`names` are those of the functions that were called so far, by the calls' ids."""
     message = _of_tools(message, names)
-    content = message.get("content")
+    content = message.get("content") or message.get("refusal")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
     if message["role"] == "tool" and "name" not in message:
         shown["name"] = names.get(message["tool_call_id"], "")
