@@ -44,6 +44,7 @@ NEEDED = {
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("call_id", "output"),
     "reasoning": (),
+    "additional_tools": ("tools",),
 }
 
 
@@ -59,7 +60,9 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_output_tokens",
         logprobs=_told(request),
     )
-    tools = functions_of(request.tools or [], schema.FunctionTool, "tools")
+    tools = [
+        tool for given, where in _tools(request) for tool in functions_of(given, schema.FunctionTool, *where)
+    ]
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
     one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, schema.FunctionChoice)
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
@@ -123,7 +126,20 @@ def _check_items(items: Any, served: Served) -> None:
             )
 
 
-def functions_of(tools: list[Message], model: type[T], *where: str) -> list[T]:
+def _tools(request: ResponsesRequest) -> list[tuple[list[Message], tuple[str | int, ...]]]:
+    """What has tools, and where it stands. Codex sends some of its tools as items."""
+    items = request.input if isinstance(request.input, list) else []
+    return [
+        (request.tools or [], ("tools",)),
+        *(
+            (item.tools or [], ("input", i, "tools"))
+            for i, item in enumerate(items)
+            if item.type == "additional_tools"
+        ),
+    ]
+
+
+def functions_of(tools: list[Message], model: type[T], *where: str | int) -> list[T]:
     """The functions among `tools`, as `model`: agents send others beside them, such as a search of the web.
 
     Raises ApiError 400 for functions that are none.
@@ -143,7 +159,7 @@ def _shown(tool: schema.FunctionTool) -> Message:
 
 def _unmet(request: ResponsesRequest) -> list[str]:
     warnings = []
-    if others := [tool for tool in request.tools or () if _is_other(tool)]:
+    if others := [tool for given, _ in _tools(request) for tool in given if _is_other(tool)]:
         names = ", ".join(f"{tool['type']} {tool.get('name', '')}".strip() for tool in others)
         warnings.append(f"tools that are no functions were left out: {names}")
     if request.top_logprobs and _told(request) is None:
@@ -162,6 +178,7 @@ def messages_of(request: ResponsesRequest) -> list[Message]:
     )
     for i, item in enumerate(items):
         _check(item, f"input[{i}]")
+    items = [item for item in items if item.type != "additional_tools"]
     leading = list(takewhile(_instructs, items))
     messages = _instructions(request.instructions, leading)
     for item in items[len(leading) :]:

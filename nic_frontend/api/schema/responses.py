@@ -34,10 +34,20 @@ class Refusal(Struct, tag_field="type", tag="refusal"):
 InputPart = InputText | OutputText | SummaryText | ReasoningText | Refusal
 
 
-class InputItem(Struct, kw_only=True):
-    """A message, a call, the result of one, or what was thought. Its type decides which fields it needs."""
+Tool = Annotated[
+    dict[str, Any],
+    Meta(description="With `type`, `name`, `description`, `parameters`, `strict`. Functions alone are used."),
+]
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
+
+class InputItem(Struct, kw_only=True):
+    """A message, a call, the result of one, what was thought, or tools. Its type decides which fields it
+    needs.
+    """
+
+    type: Literal["message", "function_call", "function_call_output", "reasoning", "additional_tools"] = (
+        "message"
+    )
     role: Literal["user", "system", "developer", "assistant"] | None = None
     content: str | list[InputPart] | None = None
     call_id: str | None = None
@@ -45,16 +55,11 @@ class InputItem(Struct, kw_only=True):
     arguments: str | None = None
     output: str | list[InputText] | None = None
     summary: list[SummaryText] | None = None
+    tools: list[Tool] | None = None
 
 
 class FunctionTool(FunctionDefinition):
     type: Literal["function"] = "function"
-
-
-Tool = Annotated[
-    dict[str, Any],
-    Meta(description="With `type`, `name`, `description`, `parameters`, `strict`. Functions alone are used."),
-]
 
 
 class FunctionChoice(Struct, tag_field="type", tag="function"):
