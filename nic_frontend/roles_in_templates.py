@@ -17,6 +17,7 @@ APART = "\n\n"  # between texts that become one message
 class RoleForms:
     """What the template shows as it is. The rest is written in another way, and nothing is lost."""
 
+    alone: bool  # the system without a user
     systems: bool  # several messages of the system, where they stand
     repeated: bool  # one role speaks twice in a row
     behind_results: bool  # the user speaks right behind results of tools
@@ -26,17 +27,19 @@ class RoleForms:
         message before it: so a conversation that goes on begins as the shorter one did, and is found in the
         prefix cache.
         """
-        if self.systems and self.repeated and self.behind_results:
+        if self == TAKES_ALL:
             return messages
         written: list[Message] = []
         for message in messages:
             last = written[-1] if written else None
             if last is not None and self._joins(last, message):
-                written[-1] = {**last, "content": _joined(last, message)}
+                written[-1] = _joined(last, message)
             elif message["role"] == "system" and last is not None and not self.systems:
                 written.append({**message, "role": "user"})
             else:
                 written.append(message)
+        if not self.alone and [message["role"] for message in written] == ["system"]:
+            return [{**written[0], "role": "user"}]
         return written
 
     def _joins(self, last: Message, message: Message) -> bool:
@@ -50,13 +53,21 @@ class RoleForms:
         return before == "tool" and role == "user" and not self.behind_results
 
 
-def _joined(first: Message, second: Message) -> str:
-    return APART.join(text for text in (first["content"], second["content"]) if text)
+TAKES_ALL = RoleForms(alone=True, systems=True, repeated=True, behind_results=True)
+
+
+def _joined(first: Message, second: Message) -> Message:
+    joined = {**second, **first}
+    for name in ("content", "reasoning_content"):
+        if texts := [message[name] for message in (first, second) if message.get(name)]:
+            joined[name] = APART.join(texts)
+    return joined
 
 
 def probe(render: Render, tools: ToolForms) -> RoleForms:
     """Tries a template, of which `tools` are known. `render` is as for tools_in_templates.probe."""
     return RoleForms(
+        alone=_shows(render, "system"),
         systems=_shows(render, "system", "system", "user", "assistant", "system", "user"),
         repeated=_shows(render, "user", "user", "assistant", "assistant", "user"),
         behind_results=_shows_behind_results(render, tools),

@@ -79,6 +79,25 @@ def test_the_system_behind_the_user(speak: Any) -> None:
     )
 
 
+def test_the_system_alone() -> None:
+    """It has no place of its own in some templates, which then show nothing."""
+    alone = said("system: Be brief.", "developer: Say hello.")
+    assert render(GEMMA, *alone) == render(GEMMA, *said("user: Be brief.\n\nSay hello."))
+    assert render(HERMES, *alone).startswith("<|im_start|>system\nBe brief.")
+
+
+def test_thoughts_of_answers_that_become_one() -> None:
+    template = GEMMA.replace("message.content }}", "message.content }}{{ message.reasoning_content }}")
+    first, second = said("assistant: Let me", "assistant: see.")
+    for thoughts in (("One.", "Two."), ("One.", ""), ("", "Two.")):
+        answers = [
+            {**answer, "reasoning_content": thought} if thought else answer
+            for answer, thought in zip((first, second), thoughts, strict=True)
+        ]
+        text = render(template, *said("user: Hi"), *answers)
+        assert "Let me\n\nsee." + "\n\n".join(filter(None, thoughts)) + "<end_of_turn>" in text
+
+
 def test_behind_results() -> None:
     """Where a user's turn has no place, its text is behind that of the last result."""
     talk = [*said("system: Be brief.", "user: Hi"), CALLING, RESULT]

@@ -167,6 +167,14 @@ def test_only_one_call_whose_last_token_is_the_last(speak: Speak, tokens_per_ste
     assert usage["completion_tokens"] == n_tokens
 
 
+def test_names_that_models_cannot_write(speak: Speak) -> None:
+    tool = {"type": "function", "function": {"name": "crm/look up"}}
+    answer = speak(HERMES, "").client.post("/v1/chat/completions", json={**BODY, "tools": [TOOL, tool]})
+    error = error_of(answer, 400)
+    assert error["param"] == "tools[1].function.name"
+    assert error["message"].endswith("must match ^[a-zA-Z0-9_.-]{1,128}$, it is 'crm/look up'")
+
+
 def test_no_tools_for_a_choice_of_none(speak: Speak) -> None:
     frontend = speak(HERMES, CALL)
     (choice,) = post(frontend, tool_choice="none").json()["choices"]
