@@ -18,7 +18,7 @@ from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from nic_frontend import tools_in_templates
+from nic_frontend import roles_in_templates, tools_in_templates
 from nic_frontend.errors import ApiError, bad_request
 from ringbuffer.model_file import read_json, read_text
 
@@ -87,6 +87,7 @@ class ChatTemplate:
         self._special_tokens = source.special_tokens
         self._most_text = most_text
         self.tools = tools_in_templates.probe(self._render)
+        self.roles = roles_in_templates.probe(self._render, self.tools)
 
     def render(
         self,
@@ -109,7 +110,7 @@ class ChatTemplate:
         if tools or any(message["role"] in ("assistant", "tool") for message in messages):
             messages, tools = self.tools.apply(messages, tools)
         try:
-            return self._render(messages, tools, add_generation_prompt, options)
+            return self._render(self.roles.apply(messages), tools, add_generation_prompt, options)
         except MemoryError as error:
             raise refused("it needs too much memory") from error
         except Exception as error:  # a template is a program: whatever it raises is about these messages

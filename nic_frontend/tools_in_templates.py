@@ -140,18 +140,18 @@ def probe(render: Render) -> ToolForms:
     given = [TOOL] if where == "variable" else None
     for short_ids, parsed, empty in itertools.product((False, True), (True, False), ("", None)):
         form = CallForm(parsed, empty, short_ids, True, False, False)
-        if shows(_talk(form, ""), given, *CALLED):
+        if shows(talk(form, ""), given, *CALLED):
             break
     else:
         return ToolForms(where, None)
-    results = shows(_talk(form, ""), given, "probe_result")
-    beside = shows(_talk(form, "probe_text"), given, "probe_text", *CALLED)
+    results = shows(talk(form, ""), given, "probe_result")
+    beside = shows(talk(form, "probe_text"), given, "probe_text", *CALLED)
     form = dataclasses.replace(form, beside_text=beside, results=results)
-    behind = shows(_talk(form, "probe_text"), given, "probe_text", *CALLED)
+    behind = shows(talk(form, "probe_text"), given, "probe_text", *CALLED)
     return ToolForms(where, dataclasses.replace(form, behind_text=behind))
 
 
-def _talk(form: CallForm, text: str) -> list[Message]:
+def talk(form: CallForm, text: str) -> list[Message]:
     """A question, a call and its result."""
     call_id = SHORT_ID if form.short_ids else LONG_ID
     call = {"id": call_id, "type": "function", "function": {"name": "probe_call", "arguments": ARGUMENTS}}

@@ -13,13 +13,14 @@ from nic_frontend.api.conversation import (
     for_template,
     options_of,
     prompt_of,
+    shown_tools,
     tools_for_template,
 )
 from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_unsupported
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
 from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
-from nic_frontend.api.schema.chat import ChatRequest, NamedChoice, ToolChoice
+from nic_frontend.api.schema.chat import AllowedChoice, ChatRequest, NamedChoice, ToolChoice
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.served import Served
 from nic_frontend.api.split_answer import SplitAnswer
@@ -46,13 +47,13 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         controls=await controls_of(request, served),
     )
     served.limits.check_choices(1, parameters.n, "messages")
-    one_call = request.parallel_tool_calls is False
-    constraint = chosen(functions_of(request), *choice_of(request.tool_choice), one_call, content_of(request))
+    kind, names = choice_of(request.tool_choice)
+    one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, NamedChoice)
+    constraint = chosen(functions_of(request), kind, names, one_call, content_of(request))
     talk = Conversation(
-        messages=for_template(body["messages"], "messages"),
-        tools=tools_for_template(body["tools"]) if request.tools else None,
+        messages=for_template(body["messages"]),
+        tools=shown_tools(tools_for_template(body.get("tools") or []), constraint),
         constraint=constraint,
-        calls=bool(constraint.tools),
         one_call=not constraint.many,
         effort=request.reasoning_effort,
         budget=None if request.thinking_token_budget == -1 else request.thinking_token_budget,
@@ -89,8 +90,11 @@ def functions_of(request: ChatRequest) -> list[Function]:
     return [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
 
 
-def choice_of(choice: ToolChoice | None) -> tuple[str, str | None]:
-    """`tool_choice` as a kind and a tool's name."""
+def choice_of(choice: ToolChoice | None) -> tuple[str, list[str] | None]:
+    """`tool_choice` as a kind and the tools' names, where it has some."""
     if isinstance(choice, NamedChoice):
-        return "named", choice.function.name
+        return "required", [choice.function.name]
+    if isinstance(choice, AllowedChoice):
+        allowed = choice.allowed_tools
+        return allowed.mode, [tool.function.name for tool in allowed.tools]
     return choice or "auto", None

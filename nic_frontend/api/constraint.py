@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from nic_frontend.api.parameters import Parameters
@@ -45,6 +45,12 @@ class Constraint:
         """The request's field that it comes from."""
         return "tool_choice" if self.must else self.content.param if self.content else "tools"
 
+    @property
+    def loosened(self) -> Constraint:
+        """The same without the parameters of tools that are not strict."""
+        free = [tool if tool.strict else replace(tool, parameters=None) for tool in self.tools]
+        return replace(self, tools=free)
+
     def narrows(self, parser: type[ToolCallParser] | None, available: bool) -> bool:
         """Whether an answer may not be any text. `available`: grammars."""
         return self.content is not None or self.must or (available and self.holds_calls(parser))
@@ -85,21 +91,26 @@ class Maker:
         self._parser = parser
         self._mark = served.tokenizer.answer_bytes
         self._special = served.tokenizer.special_places
-        self._grammars = served.grammars
+        self._served = served
 
     async def block(self, reasoning: ReasoningParser | None) -> bytes:
         wanted = self._constraint
-
-        def make() -> Expression:
-            return self._answer(EMPTY) if reasoning is None else self._behind_thoughts(reasoning)
-
+        looser = Maker(wanted.loosened, self._parser, self._served) if wanted.loosened != wanted else None
         source: dict[str, Any] = {
             "content": wanted.content.key if wanted.content else None,
             "tools": [[tool.name, tool.parameters, tool.strict] for tool in wanted.tools],
             "calls": [wanted.must, wanted.many, self._parser.__name__ if self._parser else None],
             "thinks": [reasoning.opening, reasoning.closing, reasoning.inside] if reasoning else None,
         }
-        return await self._grammars.block(source, make, wanted.param)
+        return await self._served.grammars.block(
+            source,
+            lambda: self.expression(reasoning),
+            wanted.param,
+            otherwise=(lambda: looser.expression(reasoning)) if looser is not None else None,
+        )
+
+    def expression(self, reasoning: ReasoningParser | None) -> Expression:
+        return self._answer(EMPTY) if reasoning is None else self._behind_thoughts(reasoning)
 
     def _answer(self, thought: Expression) -> Expression:
         """`thought`: how it cannot begin, because then the model thinks. EMPTY: it may begin anyhow."""
@@ -142,29 +153,27 @@ def check_ends(parameters: Parameters, grammars: Blocks) -> None:
 
 
 def chosen(
-    tools: list[Function], kind: str, name: str | None, one_call: bool, content: Content | None
+    tools: list[Function], kind: str, names: list[str] | None, one_call: bool, content: Content | None
 ) -> Constraint:
-    """Of a request's `tool_choice`: "auto", "none", "required", or "named" with a name.
+    """Of a request's `tool_choice`: "auto", "none" or "required", of all tools or of those with `names`.
 
     Raises ApiError 400 where there is no such tool.
     """
     if kind == "none":
         return Constraint(content)
-    if kind == "auto":
-        return Constraint(content, tools, many=not one_call)
-    if not tools:
+    given = {tool.name for tool in tools}
+    for name in names or ():
+        if name not in given:
+            raise bad_request(
+                f"'tool_choice' names {name!r}, which is none of the 'tools' that the model can be shown",
+                "tool_choice",
+                "invalid_value",
+            )
+    found = [tool for tool in tools if names is None or tool.name in names]
+    if kind == "required" and not found:
         raise bad_request(
             "'tool_choice' asks for a call, and 'tools' has none that the model can be shown",
             "tool_choice",
             "invalid_value",
         )
-    if kind == "required":
-        return Constraint(content, tools, must=True, many=not one_call)
-    named = [tool for tool in tools if tool.name == name]
-    if not named:
-        raise bad_request(
-            f"'tool_choice' names {name!r}, which is none of the 'tools' that the model can be shown",
-            "tool_choice",
-            "invalid_value",
-        )
-    return Constraint(content, named[:1], must=True, many=False)
+    return Constraint(content, found, must=kind == "required", many=not one_call)

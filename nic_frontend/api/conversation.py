@@ -20,6 +20,7 @@ from nic_frontend.parsing.tool_call_parser import ToolCallParser
 from nic_frontend.template_renderer import Renderer
 
 Message = dict[str, Any]
+INVALID = "INVALID_JSON"  # the key of arguments that are none
 RESERVED = ("messages", "add_generation_prompt", "tools")
 
 
@@ -30,9 +31,8 @@ class Conversation:
     """
 
     messages: list[Message]
-    tools: list[Message] | None = None
+    tools: list[Message] | None = None  # that the model is shown, and may call
     constraint: Constraint = field(default_factory=Constraint)  # what the answers are held to
-    calls: bool = True  # the model may call the tools
     one_call: bool = False  # and only one
     effort: str | None = None
     effort_param: str = "reasoning_effort"
@@ -62,7 +62,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
         )
     served.limits.max_answer(len(talk.messages), talk.param)  # a message has at least one token (F10)
     options, warnings = thinking(talk, template)
-    tools = talk.tools if talk.tools and talk.calls else None
+    tools = talk.tools or None
     text = await template.render(talk.messages, talk.generate, options, tools)
     text += _no_thoughts(talk, text, served.parsers)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
@@ -151,24 +151,24 @@ def check_length(messages: Any, limits: Limits) -> None:
         limits.max_answer(len(messages), "messages")
 
 
-def for_template(messages: list[Message], param: str) -> list[Message]:
+def for_template(messages: list[Message]) -> list[Message]:
     """Checked messages of OpenAI's form, with text for content and objects for arguments of calls, which may
-    have been objects before. `param` is the request's field that they came from.
+    have been objects before.
     """
     names: dict[str, str] = {}
-    return [_message(message, f"{param}[{i}]", names) for i, message in enumerate(messages)]
+    return [_message(message, names) for message in messages]
 
 
-def _message(message: Message, where: str, names: dict[str, str]) -> Message:
+def _message(message: Message, names: dict[str, str]) -> Message:
     """`names` are those of the functions that were called so far, by the calls' ids."""
-    message = _of_tools(message, where, names)
-    content = message.get("content")
+    message = _of_tools(message, names)
+    content = message.get("content") or message.get("refusal")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
     if message["role"] == "tool" and "name" not in message:
         shown["name"] = names.get(message["tool_call_id"], "")
     if message["role"] == "assistant":
         if calls := message.get("tool_calls"):
-            shown["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+            shown["tool_calls"] = [_call(call) for call in calls]
             names |= {call["id"]: call["function"]["name"] for call in calls}
         else:
             shown.pop("tool_calls", None)
@@ -177,7 +177,7 @@ def _message(message: Message, where: str, names: dict[str, str]) -> Message:
     return shown
 
 
-def _of_tools(message: Message, where: str, names: dict[str, str]) -> Message:
+def _of_tools(message: Message, names: dict[str, str]) -> Message:
     """A call or a result as OpenAI had them before there were tools, in the form of today."""
     if message["role"] == "function":
         ids = [call_id for call_id, name in names.items() if name == message["name"]]
@@ -186,9 +186,7 @@ def _of_tools(message: Message, where: str, names: dict[str, str]) -> Message:
     called = message.get("function_call") if message["role"] == "assistant" else None
     if called is None:
         return kept
-    arguments = read_arguments(called["arguments"], f"{where}.function_call.arguments")
-    function = {"name": called["name"], "arguments": arguments}
-    call = {"id": f"call_{len(names)}", "type": "function", "function": function}
+    call = {"id": f"call_{len(names)}", "type": "function", "function": called}
     return {**kept, "tool_calls": [*(message.get("tool_calls") or ()), call]}
 
 
@@ -198,27 +196,37 @@ def _joined(parts: list[Message] | None) -> str:
     )
 
 
-def _call(call: Message, where: str) -> Message:
+def _call(call: Message) -> Message:
     given = call["function"]["arguments"]
-    arguments = read_arguments(given, f"{where}.function.arguments") if isinstance(given, str) else given
+    arguments = read_arguments(given) if isinstance(given, str) else given
     function = {"name": call["function"]["name"], "arguments": arguments}
     return {"id": call["id"], "type": "function", "function": function}
 
 
-def read_arguments(text: str, name: str) -> dict[str, Any]:
-    """Of a call, which clients send as text. Raises ApiError 400 with the field's name."""
+def read_arguments(text: str) -> dict[str, Any]:
+    """Of a call, which clients send as text. Those that are no object were written so by a model, or cut off,
+    and clients send them back with every turn that follows: the model is shown them as what they are.
+    """
     try:
         arguments = json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise bad_request(f"'{name}' is not valid JSON: {error}", name, "invalid_value") from error
-    if not isinstance(arguments, dict):
-        raise bad_request(f"'{name}' must be a JSON object", name, "invalid_value")
-    return arguments
+    except (ValueError, RecursionError):
+        return {INVALID: text}
+    if arguments is None:
+        return {}
+    return arguments if isinstance(arguments, dict) else {INVALID: text}
 
 
 def tools_for_template(tools: list[Message]) -> list[Message]:
     """Checked tools of OpenAI's form, without what says nothing to a model."""
     return [{"type": "function", "function": _function(tool["function"])} for tool in tools]
+
+
+def shown_tools(tools: list[Message], constraint: Constraint) -> list[Message]:
+    """Those that the model is told of. Where it need not call any, nothing but that keeps it to some of them;
+    where it must, its grammar does, and prompts begin alike whichever they are.
+    """
+    names = {tool.name for tool in constraint.tools}
+    return [tool for tool in tools if constraint.must or tool["function"]["name"] in names]
 
 
 def _function(function: Message) -> Message:

@@ -17,9 +17,11 @@ UNSUPPORTED: Neutral = {
     "chat_template": (None,),
     "continue_final_message": (None, False),
     "documents": (None, []),
+    "ec_transfer_params": (None, {}),
     "function_call": (None, "none"),
     "functions": (None, []),
     "guided_whitespace_pattern": (None,),
+    "kv_transfer_params": (None, {}),
     "length_penalty": (None, 1.0),
     "logits_processors": (None, []),
     "logprob_token_ids": (None, []),
@@ -27,9 +29,13 @@ UNSUPPORTED: Neutral = {
     "priority": (None, 0),
     "prompt_embeds": (None,),
     "repetition_detection": (None,),
+    "return_prompt_text": (None, False),
+    "return_token_offsets": (None, False),
     "structural_tag": (None,),
     "suffix": (None, ""),
     "use_beam_search": (None, False),
+    "vllm_xargs": (None, {}),
+    "watermarking": (None, False),
     "web_search_options": (None,),
 }
 UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
@@ -90,11 +96,11 @@ UNSUPPORTED_IN_MESSAGES: Neutral = {
     "top_logprobs": (None, 0),
 }
 
-# Fields of OpenAI's and vLLM's that change nothing about an answer: no word about them.
+# Fields of OpenAI's, Anthropic's and vLLM's that change nothing about an answer: no word about them.
 IGNORED = frozenset({
     "guided_decoding_backend", "metadata", "moderation", "prediction", "prompt_cache_key",
-    "prompt_cache_retention", "request_id", "safety_identifier", "service_tier", "store", "stream_interval",
-    "user", "verbosity",
+    "prompt_cache_retention", "request_id", "safety_identifier", "service_tier", "session_id",
+    "spaces_between_special_tokens", "speed", "store", "stream_interval", "user", "verbosity",
 })  # fmt: skip
 
 MAX_UNKNOWN = 16  # fields that are compared with the known ones

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from nic_frontend.api.constraint import chosen
-from nic_frontend.api.conversation import Conversation, Message, Prompt, for_template, options_of, prompt_of
+from nic_frontend.api.conversation import (
+    Conversation,
+    Message,
+    Prompt,
+    for_template,
+    options_of,
+    prompt_of,
+    shown_tools,
+)
 from nic_frontend.api.fields import (
     UNSUPPORTED,
     UNSUPPORTED_IN_BLOCKS,
@@ -21,7 +29,7 @@ from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, ModelSampling
 from nic_frontend.api.schema.messages import CountRequest, MessagesRequest
 from nic_frontend.api.served import Served
-from nic_frontend.api.turns import messages_of
+from nic_frontend.api.turns import check_last, messages_of
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
@@ -34,6 +42,7 @@ SAMPLING = (*ModelSampling.__struct_fields__, "stream", "seed", "cache_salt")  #
 
 async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     request = _checked(body, MessagesRequest, served)
+    check_last(request)
     sampling = {name: getattr(request, name) for name in SAMPLING}
     prompt = await _prompt(request, served)
     room = served.limits.max_answer(len(prompt.tokens), "messages")
@@ -66,29 +75,32 @@ def _checked(body: dict[str, Any], model: type[T], served: Served) -> T:
 
 async def _prompt(request: CountRequest, served: Served) -> Prompt:
     functions = [Function(tool.name, tool.input_schema, bool(tool.strict)) for tool in request.tools or ()]
-    one_call = bool(request.tool_choice and request.tool_choice.disable_parallel_tool_use)
-    constraint = chosen(functions, *_choice(request.tool_choice), one_call, _content(request))
+    kind, names = _choice(request.tool_choice)
+    one_call = bool(names or (request.tool_choice and request.tool_choice.disable_parallel_tool_use))
+    constraint = chosen(functions, kind, names, one_call, _content(request))
     talk = Conversation(
-        messages=for_template(messages_of(request), "messages"),
-        tools=[_tool(tool) for tool in request.tools or ()] or None,
+        messages=for_template(messages_of(request)),
+        tools=shown_tools([_tool(tool) for tool in request.tools or ()], constraint),
         constraint=constraint,
-        calls=bool(constraint.tools),
         one_call=not constraint.many,
         effort=request.output_config.effort if request.output_config else None,
         effort_param="output_config.effort",
         thinks=request.thinking.type != "disabled" if request.thinking else None,
         options=options_of(request.chat_template_kwargs),
+        generate=request.messages[-1].role != "assistant",
     )
     if request.thinking is not None and served.parsers.marks is not None:
         talk.budget = request.thinking.budget_tokens
     return await prompt_of(talk, served)
 
 
-def _choice(choice: schema.Choice | None) -> tuple[str, str | None]:
-    """In OpenAI's words."""
+def _choice(choice: schema.Choice | None) -> tuple[str, list[str] | None]:
+    """As a kind in OpenAI's words, and the tool's name where it has one."""
     if choice is None:
         return "auto", None
-    return {"any": "required", "tool": "named"}.get(choice.type, choice.type), choice.name
+    if choice.type == "tool":
+        return "required", [choice.name or ""]
+    return {"any": "required"}.get(choice.type, choice.type), None
 
 
 def _content(request: CountRequest) -> Content | None:

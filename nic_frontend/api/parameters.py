@@ -287,7 +287,7 @@ def _stream_options(request: Generation, stream: bool) -> tuple[bool, bool]:
     options = request.stream_options
     if options is None:
         return False, False
-    if not stream:
+    include_usage, continuous = bool(options.include_usage), bool(options.continuous_usage_stats)
+    if not stream and (include_usage or continuous):
         raise bad_request("'stream_options' needs 'stream': true", "stream_options", "invalid_value")
-    include_usage = bool(options.include_usage)
-    return include_usage, include_usage and bool(options.continuous_usage_stats)
+    return include_usage, include_usage and continuous

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 from nic_frontend.api.constraint import chosen
 from nic_frontend.api.conversation import (
@@ -12,7 +12,7 @@ from nic_frontend.api.conversation import (
     for_template,
     options_of,
     prompt_of,
-    read_arguments,
+    shown_tools,
     tools_for_template,
 )
 from nic_frontend.api.fields import (
@@ -35,6 +35,8 @@ from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
 
+T = TypeVar("T")
+
 LOGPROBS = "message.output_text.logprobs"  # in `include`
 SAMPLING = (*ModelSampling.__struct_fields__, "stream", "stop", "seed", "cache_salt")  # as chats have it
 NEEDED = {
@@ -42,6 +44,7 @@ NEEDED = {
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("call_id", "output"),
     "reasoning": (),
+    "additional_tools": ("tools",),
 }
 
 
@@ -57,15 +60,16 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_output_tokens",
         logprobs=_told(request),
     )
-    tools = functions_of(request)
+    tools = [
+        tool for given, where in _tools(request) for tool in functions_of(given, schema.FunctionTool, *where)
+    ]
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
-    one_call = request.parallel_tool_calls is False
+    one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, schema.FunctionChoice)
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
     talk = Conversation(
-        messages=for_template(messages_of(request), "input"),
-        tools=tools_for_template([_shown(tool) for tool in tools]) or None,
+        messages=for_template(messages_of(request)),
+        tools=shown_tools(tools_for_template([_shown(tool) for tool in tools]), constraint),
         constraint=constraint,
-        calls=bool(constraint.tools),
         one_call=not constraint.many,
         effort=request.reasoning.effort if request.reasoning else None,
         effort_param="reasoning.effort",
@@ -80,9 +84,14 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
 
 
-def _choice(request: ResponsesRequest) -> tuple[str, str | None]:
+def _choice(request: ResponsesRequest) -> tuple[str, list[str] | None]:
     choice = request.tool_choice
-    return ("named", choice.name) if isinstance(choice, schema.FunctionChoice) else (choice or "auto", None)
+    if isinstance(choice, schema.FunctionChoice):
+        return "required", [choice.name]
+    if isinstance(choice, schema.AllowedChoice):
+        functions = functions_of(choice.tools, schema.FunctionChoice, "tool_choice", "tools")
+        return choice.mode, [function.name for function in functions]
+    return choice or "auto", None
 
 
 def _content(request: ResponsesRequest) -> Content | None:
@@ -117,16 +126,25 @@ def _check_items(items: Any, served: Served) -> None:
             )
 
 
-def functions_of(request: ResponsesRequest) -> list[schema.FunctionTool]:
-    """The tools that the model can be shown: agents send others beside them, such as a search of the web.
+def _tools(request: ResponsesRequest) -> list[tuple[list[Message], tuple[str | int, ...]]]:
+    """What has tools, and where it stands. Codex sends some of its tools as items."""
+    items = request.input if isinstance(request.input, list) else []
+    return [
+        (request.tools or [], ("tools",)),
+        *(
+            (item.tools or [], ("input", i, "tools"))
+            for i, item in enumerate(items)
+            if item.type == "additional_tools"
+        ),
+    ]
+
+
+def functions_of(tools: list[Message], model: type[T], *where: str | int) -> list[T]:
+    """The functions among `tools`, as `model`: agents send others beside them, such as a search of the web.
 
     Raises ApiError 400 for functions that are none.
     """
-    return [
-        checked(tool, schema.FunctionTool, "tools", i)
-        for i, tool in enumerate(request.tools or ())
-        if not _is_other(tool)
-    ]
+    return [checked(tool, model, *where, i) for i, tool in enumerate(tools) if not _is_other(tool)]
 
 
 def _is_other(tool: Message) -> bool:
@@ -141,7 +159,7 @@ def _shown(tool: schema.FunctionTool) -> Message:
 
 def _unmet(request: ResponsesRequest) -> list[str]:
     warnings = []
-    if others := [tool for tool in request.tools or () if _is_other(tool)]:
+    if others := [tool for given, _ in _tools(request) for tool in given if _is_other(tool)]:
         names = ", ".join(f"{tool['type']} {tool.get('name', '')}".strip() for tool in others)
         warnings.append(f"tools that are no functions were left out: {names}")
     if request.top_logprobs and _told(request) is None:
@@ -160,6 +178,7 @@ def messages_of(request: ResponsesRequest) -> list[Message]:
     )
     for i, item in enumerate(items):
         _check(item, f"input[{i}]")
+    items = [item for item in items if item.type != "additional_tools"]
     leading = list(takewhile(_instructs, items))
     messages = _instructions(request.instructions, leading)
     for item in items[len(leading) :]:
@@ -189,8 +208,6 @@ def _check(item: InputItem, where: str) -> None:
     for name in NEEDED[item.type]:
         if getattr(item, name) is None:
             raise bad_request(f"'{where}.{name}' is missing", f"{where}.{name}", "missing_required_parameter")
-    if item.type == "function_call":
-        read_arguments(item.arguments or "", f"{where}.arguments")
 
 
 def _add_to_assistant(messages: list[Message], item: InputItem) -> None:

@@ -11,7 +11,7 @@ from nic_frontend.api.conversation import (
     prompt_of,
     tools_for_template,
 )
-from nic_frontend.api.fields import check_tokens
+from nic_frontend.api.fields import UNSUPPORTED, check_tokens, refuse_unsupported
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.tokens import DetokenizeRequest, TokenizeRequest
 from nic_frontend.api.served import Served
@@ -19,6 +19,7 @@ from nic_frontend.errors import bad_request
 
 
 async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
+    refuse_unsupported(body, UNSUPPORTED)
     request = checked(body, TokenizeRequest)
     if (request.prompt is None) == (request.messages is None):
         raise bad_request("one of 'prompt' and 'messages' is needed", "prompt", "invalid_value")
@@ -27,7 +28,7 @@ async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
         (found,) = await served.tokenizer.encode([request.prompt], special=special, param="prompt")
     else:
         talk = Conversation(
-            messages=for_template(body["messages"], "messages"),
+            messages=for_template(body["messages"]),
             tools=tools_for_template(body["tools"]) if request.tools else None,
             options=options_of(request.chat_template_kwargs),
             generate=request.add_generation_prompt is not False,

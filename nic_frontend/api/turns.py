@@ -24,12 +24,24 @@ BILLING = "x-anthropic-billing-header"  # with which a block of the system begin
 
 
 def messages_of(request: CountRequest) -> list[Message]:
-    """Many templates take one system message, at the beginning, and then want users and assistants to
-    alternate. So the system's first turns join `system`, its later ones become the user's, and what one role
-    says in a row becomes one message. Raises ApiError 400 for blocks that a role does not have.
+    """The system's first turns join `system`, its later ones stay behind what the user says and tools return,
+    and what one role says in a row becomes one message. Raises ApiError 400 for blocks that a role does not
+    have.
     """
     for index, turn in enumerate(request.messages):
         _check(turn, f"messages[{index}]")
+    leading = list(takewhile(lambda turn: turn.role == "system", request.messages))
+    told = [request.system, *(turn.content for turn in leading)]
+    system = "\n\n".join(text for content in told if (text := _system(content)))  # type: ignore[arg-type]
+    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    later = request.messages[len(leading) :]
+    for assistant, turns in groupby(later, lambda turn: turn.role == "assistant"):
+        messages += (_assistant if assistant else _user)(turns)
+    return messages
+
+
+def check_last(request: CountRequest) -> None:
+    """Raises ApiError 400 where an answer would be to continue."""
     if request.messages[-1].role == "assistant":
         where = f"messages[{len(request.messages) - 1}]"
         raise bad_request(
@@ -37,14 +49,6 @@ def messages_of(request: CountRequest) -> list[Message]:
             where,
             "unsupported_parameter",
         )
-    leading = list(takewhile(lambda turn: turn.role == "system", request.messages))
-    told = [_system(request.system), *(text_of(turn.content) for turn in leading)]  # type: ignore[arg-type]
-    system = "\n\n".join(text for text in told if text)
-    messages: list[Message] = [{"role": "system", "content": system}] if system else []
-    later = request.messages[len(leading) :]
-    for assistant, turns in groupby(later, lambda turn: turn.role == "assistant"):
-        messages += (_assistant if assistant else _user)(turns)
-    return messages
 
 
 def _check(turn: Turn, where: str) -> None:
@@ -62,9 +66,8 @@ def _system(content: str | list[schema.TextBlock] | None) -> str:
     """Without what Claude Code tells Anthropic's billing: it differs from request to request, so no prompt
     would begin as a cached one does.
     """
-    if isinstance(content, list):
-        content = [block for block in content if not block.text.startswith(BILLING)]
-    return text_of(content)
+    blocks = [schema.TextBlock(content)] if isinstance(content, str) else content or []
+    return text_of([block for block in blocks if not block.text.startswith(BILLING)])
 
 
 def text_of(content: str | list[schema.TextBlock] | None) -> str:
@@ -80,15 +83,20 @@ def _blocks(turn: Turn) -> list[Block]:
 def _user(turns: Iterator[Turn]) -> list[Message]:
     """Results of tools come right behind the calls, before what else is said."""
     results: list[Message] = []
-    said = []
-    for block in (block for turn in turns for block in _blocks(turn)):
-        if isinstance(block, schema.ToolResultBlock):
-            results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)})
-        elif isinstance(block, schema.TextBlock):
-            said.append(block.text)
-    if said or not results:
-        results.append({"role": "user", "content": "\n".join(said)})
-    return results
+    said: list[Message] = []
+    for turn in turns:
+        texts = []
+        for block in _blocks(turn):
+            if isinstance(block, schema.ToolResultBlock):
+                results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)})
+            elif isinstance(block, schema.TextBlock):
+                texts.append(block)
+        content = _system(texts) if turn.role == "system" else text_of(texts)
+        if content and said and said[-1]["role"] == turn.role:
+            said[-1]["content"] += f"\n{content}"
+        elif content:
+            said.append({"role": turn.role, "content": content})
+    return [*results, *said] or [{"role": "user", "content": ""}]
 
 
 def _result(block: schema.ToolResultBlock) -> str:

@@ -26,6 +26,7 @@ MAX_WAITING = 256  # grammars that are to be compiled
 THREADS = 2
 
 Key = bytes
+Make = Callable[[], Expression]
 
 
 class Grammars:
@@ -45,9 +46,9 @@ class Grammars:
         """Whether the backend takes any."""
         return self._max_words > 0
 
-    async def block(self, source: Any, make: Callable[[], Expression], param: str) -> bytes:
-        """The compiled grammar that `make` describes, which runs in a thread. `source` is JSON: equal ones
-        have equal grammars.
+    async def block(self, source: Any, make: Make, param: str, *, otherwise: Make | None = None) -> bytes:
+        """The compiled grammar that `make` describes, which runs in a thread; where that cannot be compiled,
+        the one that `otherwise` does. `source` is JSON: equal ones have equal grammars.
 
         Raises ApiError 400 naming `param`, and 429 when too many wait.
         """
@@ -68,7 +69,7 @@ class Grammars:
         if key not in self._compiling:
             if len(self._compiling) >= MAX_WAITING:
                 raise too_many_grammars(param)
-            self._compiling[key] = asyncio.ensure_future(self._compile(key, make, param))
+            self._compiling[key] = asyncio.ensure_future(self._compile(key, make, param, otherwise))
         return await asyncio.shield(self._compiling[key])  # others may wait for it when this client leaves
 
     def _key(self, source: Any, param: str) -> Key:
@@ -80,14 +81,22 @@ class Grammars:
             raise bad_request(f"'{param}' has more than {MAX_SOURCE} characters", param, "invalid_value")
         return hashlib.sha256(text.encode()).digest()
 
-    async def _compile(self, key: Key, make: Callable[[], Expression], param: str) -> bytes:
-        def work() -> bytes:
+    async def _compile(self, key: Key, make: Make, param: str, otherwise: Make | None) -> bytes:
+        def of(make: Make) -> bytes:
             try:
                 return compiled(make(), self._max_words)
             except RecursionError:
                 raise GrammarRefused("it is nested too deeply") from None
             except UnicodeEncodeError:
                 raise GrammarRefused("it has a lone surrogate, which no Unicode text has") from None
+
+        def work() -> bytes:
+            try:
+                return of(make)
+            except GrammarRefused:
+                if otherwise is None:
+                    raise
+                return of(otherwise)
 
         asked = time.perf_counter()
         try:

@@ -24,7 +24,7 @@ from mock_backend import MockBackend  # noqa: E402
 from mock_row import Row  # noqa: E402
 from templates import HERMES, write_model_with  # noqa: E402
 from tiny_model import build_tokenizer  # noqa: E402
-from walking import random_answer  # noqa: E402
+from walking import RandomAnswers  # noqa: E402
 
 from ringbuffer.grammar import Walk, accepts, unpack  # noqa: E402
 
@@ -69,7 +69,8 @@ def formed(text: str, grammar: bytes) -> str:
         return begin.decode() + call
     if not Walk(language).step_all(begin):
         begin = b""
-    answers = (random_answer(language, random.Random(seed), begin) for seed in range(100))
+    random_answers = RandomAnswers(language, random.Random(0))
+    answers = (random_answers.one(begin) for _ in range(100))
     return next(answer for answer in answers if answer is not None).decode()
 
 

@@ -73,6 +73,31 @@ PHI = """
 {%- if message.role == "system" and message.tools %}<|tool|>{{ message.tools }}<|/tool|>{% endif %}<|end|>
 {%- endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"""
 
+# As Gemma 3's: the system's message is a part of the user's first one, and user and model take turns.
+GEMMA = """
+{%- set first = messages[0].content + "\n" if messages[0].role == "system" else "" %}
+{%- for message in (messages[1:] if first else messages) %}
+{%- if (message.role == "user") != (loop.index0 % 2 == 0) %}{{ raise_exception("roles must alternate") }}{% endif %}
+<start_of_turn>{{ "model" if message.role == "assistant" else message.role }}
+{{ (first if loop.first else "") + message.content }}<end_of_turn>
+{%- endfor %}
+{%- if add_generation_prompt %}
+<start_of_turn>model
+{% endif %}"""
+
+# As Mistral Small's: users and answers take turns, between which there may be calls and results.
+STRICT_MISTRAL = (
+    """
+{%- set turn = namespace(number=0) %}
+{%- for message in (messages[1:] if messages[0].role == "system" else messages) %}
+{%- if message.role == "user" or (message.role == "assistant" and not message.tool_calls) %}
+{%- if (message.role == "user") != (turn.number % 2 == 0) %}{{ raise_exception("roles must alternate") }}{% endif %}
+{%- set turn.number = turn.number + 1 %}
+{%- elif message.role not in ("assistant", "tool") %}{{ raise_exception("unknown role") }}{% endif %}
+{%- endfor %}"""
+    + MISTRAL
+)
+
 
 def write_model_with(directory: Path, template: str) -> Path:
     write_model(directory)

@@ -118,74 +118,6 @@ def test_more_tokens_than_fit(frontend: Frontend) -> None:
     assert found["usage"]["input_tokens"] + found["usage"]["output_tokens"] == 512
 
 
-def test_a_conversation(speak: Speak) -> None:
-    frontend = speak(HERMES, "It rains.")
-    use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Köln"}}
-    messages = [
-        {"role": "user", "content": [{"type": "text", "text": "Weather?", "cache_control": {"type": "ephemeral"}}]},
-        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": ""}, {"type": "text", "text": "Well."}, use]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "rain"}]}, {"type": "text", "text": "Really?"}]},
-    ]  # fmt: skip
-    post(
-        frontend,
-        messages=messages,
-        system=[{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}],
-    )
-    shown = prompt(frontend)
-    assert shown.startswith("<|im_start|>system\nBe\nbrief.<|im_end|>")
-    assert 'assistant\nWell.<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}' in shown
-    assert shown.index("<|im_start|>tool\nrain") < shown.index("<|im_start|>user\nReally?")
-
-
-def test_the_system_and_roles_that_speak_twice(speak: Speak) -> None:
-    frontend = speak(HERMES, "It rains.")
-    use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}
-    messages = [
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": "Weather?"},
-        {"role": "user", "content": [{"type": "text", "text": "Now?"}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "Well."}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "So."}, use]},
-        {"role": "system", "content": [{"type": "text", "text": "Hurry."}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}]},
-        {"role": "system", "content": "Stop."},
-    ]
-    body = {"messages": messages, "system": "Be brief."}
-    used = post(frontend, **body).json()["usage"]["input_tokens"]
-    assert prompt(frontend) == (
-        "<|im_start|>system\nBe brief.\n\nBe kind.<|im_end|>\n<|im_start|>user\nWeather?\nNow?<|im_end|>\n"
-        '<|im_start|>assistant\nWell.\nSo.<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>'
-        "<|im_end|>\n<|im_start|>tool\nrain<|im_end|>\n<|im_start|>user\nHurry.\nStop.<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    assert post(frontend, "/v1/messages/count_tokens", **body).json() == {"input_tokens": used}
-
-
-def test_what_changes_with_every_request_is_not_shown(speak: Speak) -> None:
-    """It would keep prompts from being found in the prefix cache."""
-    frontend = speak(HERMES, "It rains.")
-    header = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cch=4f1c2;"}
-    post(frontend, system=[header, {"type": "text", "text": "Be brief."}])
-    assert prompt(frontend).startswith("<|im_start|>system\nBe brief.<|im_end|>")
-    post(frontend, system=[header])
-    assert prompt(frontend).startswith("<|im_start|>user")
-
-
-def test_failures_of_tools_are_shown(speak: Speak) -> None:
-    frontend = speak(HERMES, "Oh.")
-    uses = [{"type": "tool_use", "id": f"toolu_{i}", "name": "weather", "input": {}} for i in range(3)]
-    results = [
-        {"type": "tool_result", "tool_use_id": "toolu_0", "content": "no such city", "is_error": True},
-        {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True},
-        {"type": "tool_result", "tool_use_id": "toolu_2", "content": "rain", "is_error": False},
-    ]
-    turns = [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
-    post(frontend, messages=[*BODY["messages"], *turns])
-    shown = prompt(frontend)
-    for result in ("Error: no such city", "Error", "rain"):
-        assert f"<|im_start|>tool\n{result}<|im_end|>" in shown
-
-
 def test_thinking(speak: Speak) -> None:
     frontend = speak(HERMES, "It rains.")
     post(frontend, thinking={"type": "disabled"})
@@ -225,6 +157,18 @@ def test_count_of_tokens(speak: Speak) -> None:
     body = {"system": "Be brief.", "tools": [TOOL], "messages": BODY["messages"]}
     counted = frontend.client.post("/v1/messages/count_tokens", json=body).json()
     assert counted == {"input_tokens": post(frontend, **body).json()["usage"]["input_tokens"]}
+
+
+def test_count_of_a_whole_conversation(speak: Speak) -> None:
+    """Clients show how full the context is after an answer, too."""
+    frontend = speak(HERMES, "x")
+    answered = [*BODY["messages"], {"role": "assistant", "content": "Hello."}]
+    counts = [
+        post(frontend, "/v1/messages/count_tokens", messages=messages).json()["input_tokens"]
+        for messages in (answered, [*answered, *BODY["messages"]])
+    ]
+    shown = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
+    assert counts[0] == len(build_tokenizer().encode(shown, add_special_tokens=False).ids) < counts[1]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,14 @@ def test_it_needs_include_usage(frontend: Frontend, options: dict[str, bool]) ->
     assert all("usage" not in chunk and chunk["choices"] for chunk in chunks)
 
 
+@pytest.mark.parametrize("asked", [None, {}, {"include_usage": False}])
+def test_options_that_ask_for_nothing_need_no_stream(frontend: Frontend, asked: Any) -> None:
+    body = {**COMPLETION, "stream_options": asked}
+    assert frontend.client.post("/v1/completions", json=body).status_code == 200
+    body = {**COMPLETION, "stream_options": {"include_usage": True}}
+    assert frontend.client.post("/v1/completions", json=body).status_code == 400
+
+
 def test_its_type_is_checked(frontend: Frontend) -> None:
     body = {**COMPLETION, "stream": True, "stream_options": {"continuous_usage_stats": 1}}
     error = error_of(frontend.client.post("/v1/completions", json=body), 400)

@@ -58,6 +58,12 @@ def test_routers_are_told_the_tokens_that_a_request_would_have(speak: Speak) -> 
         ("/tokenize", {"prompt": 5}, "prompt"),
         ("/tokenize", {"prompt": "\ud800"}, "prompt"),
         ("/tokenize", {"messages": [{}]}, "messages[0].role"),
+        ("/tokenize", {"messages": CHAT["messages"], "chat_template": "x"}, "chat_template"),
+        (
+            "/tokenize",
+            {"messages": CHAT["messages"], "continue_final_message": True},
+            "continue_final_message",
+        ),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [600]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens[0]"),

@@ -53,6 +53,19 @@ def test_messages_as_clients_write_them(frontend: Frontend, backend: MockBackend
     assert backend.accepted[-1].prompt == tokens.encode(expected, add_special_tokens=False).ids
 
 
+def test_refusals_are_shown(frontend: Frontend, backend: MockBackend, tokens: Tokenizer) -> None:
+    """Of an answer that another server gave."""
+    user = {"role": "user", "content": "a"}
+    for message in (
+        {"content": None, "refusal": "No."},
+        {"content": [{"type": "refusal", "refusal": "No."}]},
+    ):
+        post(frontend, messages=[user, {"role": "assistant", **message}, user], max_tokens=1)
+        assert "assistant\nNo.<|im_end|>" in tokens.decode(
+            backend.accepted[-1].prompt, skip_special_tokens=False
+        )
+
+
 def test_options_of_the_template_may_have_any_name(frontend: Frontend) -> None:
     options = {"self": 1, "options": 2, "source": 3, "args": 4, "enable_thinking": False}
     body = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": options}

@@ -154,6 +154,14 @@ def test_a_conversation(speak: Speak) -> None:
     assert shown.count("<|im_start|>assistant") == 2
 
 
+def test_arguments_that_are_no_json_are_shown(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "K'}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "not valid JSON"}
+    post(frontend, input=[{"role": "user", "content": "Weather?"}, call, result])
+    assert '"arguments": {"INVALID_JSON": "{\\"city\\": \\"K"}}' in prompt(frontend)
+
+
 def test_leading_instructions_are_one_message(speak: Speak) -> None:
     """Templates take one message of the system, and only at the beginning."""
     frontend = speak(HERMES, "It rains.")
@@ -179,9 +187,10 @@ def test_leading_instructions_are_one_message(speak: Speak) -> None:
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"input": [{"role": "user"}]}, "input[0].content"),
+        ({"input": [{"type": "additional_tools"}]}, "input[0].tools"),
         (
-            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]},
-            "input[0].arguments",
+            {"input": [{"type": "additional_tools", "tools": [{"type": "function"}]}]},
+            "input[0].tools[0].name",
         ),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"tools": [{"type": "web_search"}, {"type": "function", "name": "a b"}]}, "tools[1].name"),
@@ -219,6 +228,18 @@ def test_tools_that_are_no_functions_are_left_out(speak: Speak, stream: bool) ->
     assert "apply_patch" not in prompt(frontend)
     post(frontend, tools=OTHERS)
     assert "<tool_call>" not in prompt(frontend)
+
+
+def test_tools_among_the_input(speak: Speak) -> None:
+    """Codex sends some of its tools as an item."""
+    frontend = speak(HERMES, EVERYTHING)
+    more = {"type": "additional_tools", "role": "developer", "tools": [*OTHERS, {**TOOL, "name": "time"}]}
+    items = [more, {"role": "developer", "content": "Be kind."}, {"role": "user", "content": "hi"}]
+    answer = post(frontend, input=items, tools=[TOOL], instructions="Be brief.")
+    assert "custom apply_patch" in answer.headers["x-blink-warning"]
+    assert [tool["name"] for tool in answer.json()["tools"]] == ["weather", "time"]
+    assert '"name": "time"' in prompt(frontend)
+    assert "<|im_start|>system\nBe brief.\n\nBe kind.<|im_end|>" in prompt(frontend)
 
 
 def test_what_is_not_done_is_told(speak: Speak) -> None:

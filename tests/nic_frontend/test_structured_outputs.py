@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFrontend, error_of
-from templates import DEEPSEEK, HERMES, LLAMA, MISTRAL
+from templates import DEEPSEEK, HERMES
 from tiny_model import IM_END, TOOL_CALL
 
 from ringbuffer.grammar import accepts, unpack
@@ -26,8 +26,6 @@ PERSON = '{"name": "Ada", "age": 36}'
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
 TAGGED = {"structures": [{"begin": "<p>", "schema": SCHEMA, "end": "</p>"}], "triggers": ["<p"]}
 TAG = {"type": "tag", "begin": "<p>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</p>"}
-TOOL = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
-OTHER = {"name": "time"}
 NEUTRAL = {"json": None, "disable_any_whitespace": False, "whitespace_pattern": None}
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -184,107 +182,6 @@ def test_thoughts_come_first(speak: Speak) -> None:
     post(free, "/v1/chat/completions", body)
     assert accepted(free, PERSON)
     assert not accepted(free, f"<think></think>{PERSON}")
-
-
-def forced(choice: Any, *tools: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {
-        **BODY, **more, "tool_choice": choice, "tools": [{"type": "function", "function": tool} for tool in tools]
-    }  # fmt: skip
-
-
-WAYS = {
-    "hermes": (HERMES, '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>', "\n"),
-    "llama3_json": (LLAMA, '{"name": "weather", "parameters": {"city": "Rome"}}', "; "),
-    "mistral": (MISTRAL, '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome"}}]', ""),
-    "phi4_mini": (
-        HERMES,
-        '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome"}}]<|/tool_call|>',
-        "",
-    ),
-    "pythonic": (HERMES, '[weather(city="Rome")]', ""),
-}
-
-
-@pytest.mark.parametrize("parser", WAYS)
-def test_a_forced_call(speak: Speak, parser: str) -> None:
-    template, call, between = WAYS[parser]
-    frontend = speak(template, call, tool_call_parser=parser)
-    body = forced("required", TOOL, OTHER)
-    message = post(frontend, "/v1/chat/completions", body).json()["choices"][0]["message"]
-    assert message["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Rome"}'}
-    assert accepted(frontend, call)
-    assert not between or accepted(frontend, call + between + call)
-    for wrong in ("", "Hello", call.replace("weather", "whether"), call.replace("city", "town")):
-        assert not accepted(frontend, wrong), wrong
-    post(frontend, "/v1/chat/completions", {**body, "parallel_tool_calls": False})
-    assert accepted(frontend, call)
-    assert not between or not accepted(frontend, call + between + call)
-    named = {"type": "function", "function": {"name": "time"}}
-    post(frontend, "/v1/chat/completions", forced(named, TOOL, OTHER))
-    assert not accepted(frontend, call)
-
-
-def test_forced_calls_of_other_endpoints(speak: Speak) -> None:
-    call = WAYS["hermes"][1]
-    frontend = speak(HERMES, call)
-    tool = {"name": "weather", "input_schema": TOOL["parameters"]}
-    named = {"type": "function", "name": "weather"}
-    for path, body in (
-        ("/v1/responses", {"input": "hi", "tools": [{"type": "function", **TOOL}], "tool_choice": "required"}),
-        ("/v1/responses", {"input": "hi", "tools": [{"type": "function", **TOOL}], "tool_choice": named}),
-        ("/v1/messages", {**BODY, "max_tokens": 99, "tools": [tool], "tool_choice": {"type": "any"}}),
-        ("/v1/messages", {**BODY, "max_tokens": 99, "tools": [tool], "tool_choice": {"type": "tool", "name": "weather"}}),
-    ):  # fmt: skip
-        post(frontend, path, body)
-        assert accepted(frontend, call)
-        assert not accepted(frontend, "Hello")
-
-
-def test_strict_functions(speak: Speak) -> None:
-    """The text may be anything; a call is to a tool, with arguments as it has them if it is strict."""
-    frontend = speak(HERMES, "Hello")
-    answer = post(frontend, "/v1/chat/completions", forced("auto", {**TOOL, "strict": True}, OTHER))
-    assert "x-blink-warning" not in answer.headers
-    call = WAYS["hermes"][1]
-    other = call.replace("weather", "time")
-    for text in ("", "Hello <tool_cal", call, f"One moment.\n{call}", f"{call}\n{call}", other, "{[\n"):
-        assert accepted(frontend, text), text
-    for text in (call[:-5], call.replace("city", "town"), call.replace("weather", "x"), f"{call}, and"):
-        assert not accepted(frontend, text), text
-    lenient = post(frontend, "/v1/chat/completions", forced("auto", TOOL))
-    assert "x-blink-warning" not in lenient.headers
-    assert not frontend.backend.accepted[-1].grammar
-
-
-def test_strictness_that_is_not_enforced(speak: Speak) -> None:
-    """Where nothing stands in front of a call, any text may be one."""
-    frontend = speak(LLAMA, "Hello")
-    answer = post(frontend, "/v1/chat/completions", forced("auto", {**TOOL, "strict": True}))
-    assert answer.headers["x-blink-warning"] == "'strict' is not enforced (tools weather)"
-
-
-def test_a_form_of_text_or_calls(speak: Speak) -> None:
-    frontend = speak(HERMES, PERSON)
-    post(frontend, "/v1/chat/completions", forced("auto", TOOL, response_format=JSON_SCHEMA))
-    assert accepted(frontend, PERSON)
-    assert accepted(frontend, WAYS["hermes"][1])
-    assert not accepted(frontend, "Hello")
-
-
-def test_parameters_that_cannot_be_enforced(speak: Speak) -> None:
-    """A strict tool's are refused; of others any object is taken."""
-    tool = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"uniqueItems": True}}}}
-    frontend = speak(HERMES, "Hello")
-    error = error_of(
-        frontend.client.post("/v1/chat/completions", json=forced("required", {**tool, "strict": True})), 400
-    )
-    assert error["param"] == "tool_choice"
-    assert (
-        "the parameters of the tool 'f': 'uniqueItems' is not supported (at #/properties/a"
-        in error["message"]
-    )
-    post(frontend, "/v1/chat/completions", forced("required", tool))
-    assert accepted(frontend, '<tool_call>{"name": "f", "arguments": {"b": 1}}</tool_call>')
 
 
 def test_special_tokens_come_only_where_they_are_asked_for(speak: Speak, frontend: Frontend) -> None:

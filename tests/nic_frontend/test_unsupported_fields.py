@@ -76,7 +76,9 @@ def test_a_seed_is_one_everywhere(frontend: Frontend, path: str, body: dict[str,
 def test_no_field_of_vllms_that_changes_an_answer_is_ignored(frontend: Frontend) -> None:
     wanted = {
         "guided_whitespace_pattern": " ", "logits_processors": ["x"], "logprob_token_ids": [5],
-        "repetition_detection": {"max_pattern_size": 4}, "structural_tag": "{}",
+        "repetition_detection": {"max_pattern_size": 4}, "structural_tag": "{}", "watermarking": True,
+        "vllm_xargs": {"a": 1}, "kv_transfer_params": {"do_remote_decode": True},
+        "ec_transfer_params": {"a": 1}, "return_prompt_text": True, "return_token_offsets": True,
     }  # fmt: skip
     for path, body in (("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)):
         message = error_of(frontend.client.post(path, json={**body, **wanted}), 400)["message"]
@@ -103,7 +105,7 @@ def test_likely_mistakes_are_named(frontend: Frontend) -> None:
         assert len(told) < 300
     many = {f"max_token{i}": 1 for i in range(20000)}
     assert frontend.client.post("/v1/completions", json={**COMPLETION, **many}).status_code == 200
-    known = {**COMPLETION, "user": "someone", "metadata": {}, "something_else": 1}
+    known = {**COMPLETION, "user": "someone", "metadata": {}, "speed": "fast", "something_else": 1}
     assert "x-blink-warning" not in frontend.client.post("/v1/completions", json=known).headers
 
 

@@ -86,12 +86,20 @@ class NamedFunction(Struct):
     name: str
 
 
-class NamedChoice(Struct):
+class NamedChoice(Struct, tag_field="type", tag="function"):
     function: NamedFunction
-    type: Literal["function"] = "function"
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedChoice
+class AllowedTools(Struct):
+    mode: Literal["auto", "required"]
+    tools: list[NamedChoice]
+
+
+class AllowedChoice(Struct, tag_field="type", tag="allowed_tools"):
+    allowed_tools: AllowedTools
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedChoice | AllowedChoice
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ThinkingBudget = Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="-1: no limit.")]
 

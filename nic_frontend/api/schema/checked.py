@@ -16,6 +16,7 @@ T = TypeVar("T")
 MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?", re.DOTALL)
 TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
 BOUND = re.compile(r"Expected `(?P<type>\w+)` (?P<of_length>of length )?(?P<operator>[<>=]+) (?P<bound>.*)")
+PATTERN = re.compile(r"Expected `str` matching regex '(?P<pattern>.*)'")
 MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 ANY_KEY = "any key"  # of an object, where msgspec does not say which
 NAMES = {
@@ -101,6 +102,9 @@ def _explained(
         )
     if found := BOUND.match(what):
         return bad_request(f"'{name}' must {_bound(found, value)}", name, "invalid_value")
+    if (found := PATTERN.match(what)) and isinstance(value, str):
+        shown = f"'{name}' must match {found['pattern']}, it is {value[:100]!r}"
+        return bad_request(shown, name, "invalid_value")
     if what.startswith("Invalid") and isinstance(value, str):
         known = ", ".join(map(repr, choices(model, path)))
         one = f"must be one of {known}, it is" if known else "has the invalid value"

@@ -34,10 +34,20 @@ class Refusal(Struct, tag_field="type", tag="refusal"):
 InputPart = InputText | OutputText | SummaryText | ReasoningText | Refusal
 
 
-class InputItem(Struct, kw_only=True):
-    """A message, a call, the result of one, or what was thought. Its type decides which fields it needs."""
+Tool = Annotated[
+    dict[str, Any],
+    Meta(description="With `type`, `name`, `description`, `parameters`, `strict`. Functions alone are used."),
+]
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
+
+class InputItem(Struct, kw_only=True):
+    """A message, a call, the result of one, what was thought, or tools. Its type decides which fields it
+    needs.
+    """
+
+    type: Literal["message", "function_call", "function_call_output", "reasoning", "additional_tools"] = (
+        "message"
+    )
     role: Literal["user", "system", "developer", "assistant"] | None = None
     content: str | list[InputPart] | None = None
     call_id: str | None = None
@@ -45,21 +55,20 @@ class InputItem(Struct, kw_only=True):
     arguments: str | None = None
     output: str | list[InputText] | None = None
     summary: list[SummaryText] | None = None
+    tools: list[Tool] | None = None
 
 
 class FunctionTool(FunctionDefinition):
     type: Literal["function"] = "function"
 
 
-Tool = Annotated[
-    dict[str, Any],
-    Meta(description="With `type`, `name`, `description`, `parameters`, `strict`. Functions alone are used."),
-]
-
-
-class FunctionChoice(Struct):
+class FunctionChoice(Struct, tag_field="type", tag="function"):
     name: str
-    type: Literal["function"] = "function"
+
+
+class AllowedChoice(Struct, tag_field="type", tag="allowed_tools"):
+    mode: Literal["auto", "required"]
+    tools: list[Tool]
 
 
 class Reasoning(Struct):
@@ -87,7 +96,7 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     max_output_tokens: Tokens | None = None
     stream: bool | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | AllowedChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextOptions | None = None

@@ -14,8 +14,17 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.settings import ToolOrOutput
 
 EXPECTED = "The tool says: rain in Paris"
+
+
+def news(topic: str) -> str:
+    raise AssertionError(f"news of {topic} were not to be asked for")
+
+
+def clock() -> str:
+    return "noon"
 
 
 async def main() -> None:
@@ -29,6 +38,9 @@ async def main() -> None:
     for model in models:
         agent = Agent(model, tools=[weather], instructions="Be brief.")
         assert (await agent.run("Weather in Paris?")).output == EXPECTED
+        some = ToolOrOutput(function_tools=["weather", "clock"])
+        chooser = Agent(model, tools=[news, weather, clock])
+        assert (await chooser.run("Weather?", model_settings={"tool_choice": some})).output == EXPECTED
         async with agent.run_stream_events("Weather in Paris?") as events:
             streamed = [event async for event in events]
         assert streamed[-1].result.output == EXPECTED

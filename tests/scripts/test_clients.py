@@ -1,0 +1,29 @@
+"""One of the clients that are tried, against the server that the others are tried against."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from limits import PROGRAM_S
+
+CLIENTS = Path(__file__).resolve().parents[2] / "scripts" / "clients"
+
+
+def test_the_openai_client() -> None:
+    """This environment has it. Its structured answers are random ones."""
+    with subprocess.Popen(
+        [sys.executable, CLIENTS / "server.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        environment = {**os.environ, "BLINK_URL": url, "OPENAI_API_KEY": "none"}
+        command = [sys.executable, CLIENTS / "python" / "openai_python.py"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROGRAM_S)
+        server.stdin.close()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("openai")
+    assert server.returncode == 0
