@@ -74,8 +74,8 @@ def test_fp8_weights_are_refused_with_the_reason(capability: Capability, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", OTHERS)
 def test_all_that_is_served_compiles(capability: Capability, tmp_path: Path) -> None:
-    """The kernels of the models' steps, and, on the first and the last, which have between them what the others
-    have, the scheduler with its launches from the device: half a minute each."""
+    """The kernels of the models' steps; and the scheduler with its launches from the device, on the first and
+    the last alone, as that takes half a minute each."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
     from gpu_backend.cuda.compile import compile_module, compile_templates, source_root
     from gpu_backend.models.abi import Activation
