@@ -52,8 +52,9 @@ def run(
         "PYTHONPATH": os.pathsep.join(paths),
         **environment,
     }
+    program = PRELUDE.format(cubins=compilation.CUBINS) + script
     result = subprocess.run(
-        [sys.executable, "-c", PRELUDE.format(cubins=compilation.CUBINS) + script, str(tmp_path), str(fake / "lib")],
+        [sys.executable, "-c", program, str(tmp_path), str(fake / "lib")],
         env={**os.environ, **changes},
         capture_output=True,
         text=True,
