@@ -11,6 +11,7 @@ from pathlib import Path
 import compilation
 import pytest
 
+from gpu_backend.cuda import compile as compile_cuda
 from ringbuffer import messages
 
 
@@ -30,6 +31,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def build_program() -> Callable[..., Path]:
     """compilation.build"""
     return compilation.build
+
+
+@pytest.fixture(scope="session", autouse=True)
+def many_kernels_cached() -> Iterator[None]:
+    """Else the tests of one run, or of two clones, push each other's out of the cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile_cuda, "CACHE_ENTRIES", compilation.CUBINS)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -87,7 +87,8 @@ def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[li
 def measure(server: Server, part: str, model: str, arguments: argparse.Namespace) -> None:
     """One part. Leaves its JSON."""
     flags, windows = part_flags(part, model, arguments)
-    longest = arguments.window + DRAIN_S[part] + OVERHEAD_S
+    drain = arguments.drain or DRAIN_S[part]
+    longest = arguments.window + drain + OVERHEAD_S
     if part == "interference" and arguments.begin is not None:
         flags.append(f"--every={longest:g}")
         time.sleep(max(0.0, arguments.begin - time.time()))
@@ -96,7 +97,7 @@ def measure(server: Server, part: str, model: str, arguments: argparse.Namespace
     command = [
         sys.executable, "-m", "blink", "bench", "serve", f"http://127.0.0.1:{server.port}",
         f"--name={name}", "--model=m", f"--json={out}", f"--duration={arguments.window:g}",
-        f"--drain={DRAIN_S[part]:g}", f"--clients={arguments.clients}", f"--seed={arguments.seed}",
+        f"--drain={drain:g}", f"--clients={arguments.clients}", f"--seed={arguments.seed}",
         f"--watch-pid={' '.join(server.watched())}", *flags, *(arguments.bench_flag or []),
     ]  # fmt: skip
     out.unlink(missing_ok=True)  # an older one would pass for this run's
@@ -157,6 +158,9 @@ def parse() -> argparse.Namespace:
         default=30.0,
         metavar="SECONDS",
         help="length of each window; of conversations, until the last turn",
+    )
+    parser.add_argument(
+        "--drain", type=float, metavar="SECONDS", help="for what is open at a window's end (default: by part)"
     )
     parser.add_argument("--begin", type=float, metavar="TIME", help="of the part interference, Unix time")
     parser.add_argument("--name", help="of the server in results (default: blink or vllm)")

@@ -16,7 +16,8 @@ from limits import PROGRAM_S
 PRELUDE = """
 import sys
 from pathlib import Path
-from gpu_backend.cuda import toolkit
+from gpu_backend.cuda import compile as compile_cuda, toolkit
+compile_cuda.CACHE_ENTRIES = {cubins}  # as many as the tests' own process keeps
 real = toolkit.library
 toolkit.library = lambda name, wheel: Path(sys.argv[2]) / name if "cublas" in name else real(name, wheel)
 from gpu_backend.engines.native import gemm_choice
@@ -51,8 +52,9 @@ def run(
         "PYTHONPATH": os.pathsep.join(paths),
         **environment,
     }
+    program = PRELUDE.format(cubins=compilation.CUBINS) + script
     result = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script, str(tmp_path), str(fake / "lib")],
+        [sys.executable, "-c", program, str(tmp_path), str(fake / "lib")],
         env={**os.environ, **changes},
         capture_output=True,
         text=True,

@@ -133,8 +133,10 @@ def test_a_missing_library_names_its_wheel() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize(("n_heads", "head_dim"), [(32, 128), (8, 64), (12, 32), (64, 16)])
+@pytest.mark.parametrize(
+    ("dtype", "n_heads", "head_dim"),
+    [("bfloat16", 32, 128), ("float16", 8, 64), ("bfloat16", 12, 32), ("float16", 64, 16)],
+)
 def test_the_engine_compiles_for_every_type_and_head_size(dtype: str, n_heads: int, head_dim: int) -> None:
     config = model_config(**{**SIZES, "dtype": dtype, "n_heads": n_heads, "head_dim": head_dim})
     names = lowered_symbols(config)

@@ -162,7 +162,7 @@ def run_simulation(
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**63), sizes=simulations())
 def test_invariants_hold_in_any_simulation(
     run_simulation: Callable[..., Coverage], seed: int, sizes: Sizes

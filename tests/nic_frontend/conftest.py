@@ -12,10 +12,16 @@ from renderers import *  # noqa: F403
 
 
 @pytest.fixture
-def backend(start_backend: StartBackend) -> MockBackend:
+def backend(request: pytest.FixtureRequest, start_backend: StartBackend) -> MockBackend:
+    if "kept_frontend" in request.fixturenames:
+        kept: Frontend = request.getfixturevalue("kept_frontend")
+        return kept.backend
     return start_backend()
 
 
 @pytest.fixture
-def frontend(backend: MockBackend, start_frontend: StartFrontend) -> Frontend:
+def frontend(request: pytest.FixtureRequest, backend: MockBackend, start_frontend: StartFrontend) -> Frontend:
+    if "kept_frontend" in request.fixturenames:
+        kept: Frontend = request.getfixturevalue("kept_frontend")
+        return kept
     return start_frontend(backend)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness import Frontend, Speak, StartBackend, StartFrontend
+from kept import Kept
 from mock_backend import MockBackend
 from scripted_answers import say
 from templates import write_model_with
@@ -18,7 +19,17 @@ from nic_frontend import service
 from nic_frontend.host_segment import segment_path
 from nic_frontend.tokenizer_trial import try_tokenizer
 
-__all__ = ["model_dir", "speak", "start_backend", "start_frontend", "tokenizers_tried_once"]
+__all__ = [
+    "attached_at_once",
+    "kept",
+    "kept_frontend",
+    "model_dir",
+    "speak",
+    "speakers",
+    "start_backend",
+    "start_frontend",
+    "tokenizers_tried_once",
+]
 
 
 def ring_of_its_own() -> Path:
@@ -29,6 +40,38 @@ def end(backend: MockBackend) -> None:
     """Stops it, and removes what frontends of its ring that were killed have left."""
     backend.stop()
     segment_path(backend.path).unlink(missing_ok=True)
+
+
+class Speakers:
+    """Frontends of models with templates."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: list[tuple[str, bool, Kept]] = []  # template, whether it is kept
+
+    def speak(self, template: str, text: str, **options: Any) -> Frontend:
+        tokens = build_tokenizer().encode(text, add_special_tokens=False).ids
+        for of, has_no_options, kept in self._started:
+            if of == template and has_no_options and not options and not kept.in_use:
+                break
+        else:
+            directory = write_model_with(self._folder / f"model{len(self._started)}", template)
+            backend = MockBackend(ring_of_its_own(), directory, max_context=4096).start()
+            kept = Kept(Frontend(backend, directory, **options))
+            self._started.append((template, not options, kept))
+        frontend = kept.use()
+        frontend.backend.script = say(tokens)
+        return frontend
+
+    def rest(self) -> None:
+        for _, _, kept in self._started:
+            if kept.in_use:
+                kept.rest()
+
+    def close(self) -> None:
+        for _, _, kept in self._started:
+            kept.frontend.stop()
+            end(kept.frontend.backend)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,6 +88,14 @@ def tokenizers_tried_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "try_tokenizer", try_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def attached_at_once() -> Iterator[None]:
+    """A mock backend's heart beats every millisecond."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "ATTACH_POLL_S", 0.005)
         yield
 
 
@@ -80,19 +131,33 @@ def start_frontend(model_dir: Path) -> Iterator[StartFrontend]:
         frontend.stop()
 
 
+@pytest.fixture(scope="module")
+def kept(model_dir: Path) -> Iterator[Kept]:
+    backend = MockBackend(ring_of_its_own(), model_dir).start()
+    frontend = Frontend(backend, model_dir)
+    yield Kept(frontend)
+    frontend.stop()
+    end(backend)
+
+
 @pytest.fixture
-def speak(tmp_path: Path) -> Iterator[Speak]:
-    """A function that starts a frontend of a model with a template, and a backend that answers a text."""
-    started: list[tuple[Frontend, MockBackend]] = []
+def kept_frontend(kept: Kept) -> Iterator[Frontend]:
+    """One for all tests of the module that use this fixture, who have it and its backend as `frontend` and
+    `backend`."""
+    yield kept.use()
+    kept.rest()
 
-    def start(template: str, text: str, **options: Any) -> Frontend:
-        directory = write_model_with(tmp_path / f"model{len(started)}", template)
-        tokens = build_tokenizer().encode(text, add_special_tokens=False).ids
-        backend = MockBackend(ring_of_its_own(), directory, script=say(tokens), max_context=4096).start()
-        started.append((Frontend(backend, directory, **options), backend))
-        return started[-1][0]
 
-    yield start
-    for frontend, backend in started:
-        frontend.stop()
-        end(backend)
+@pytest.fixture(scope="module")
+def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speakers]:
+    found = Speakers(tmp_path_factory.mktemp("speakers"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def speak(speakers: Speakers) -> Iterator[Speak]:
+    """A function that starts a frontend of a model with a template, and a backend that answers a text. Those
+    without options are kept for the module's next test."""
+    yield speakers.speak
+    speakers.rest()

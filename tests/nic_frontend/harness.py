@@ -60,8 +60,16 @@ class Frontend:
         )
         self._thread.start()
         assert ready.wait(60)
+        self.client = self._new_client()
+
+    def _new_client(self) -> httpx.Client:
         # Without TLS nothing is verified, and each client would read all of the system's certificates.
-        self.client = httpx.Client(base_url=self.url, timeout=WAIT_S, verify=False)
+        return httpx.Client(base_url=self.url, timeout=WAIT_S, verify=False)
+
+    def disconnect(self) -> None:
+        """Ends the client's connections."""
+        self.client.close()
+        self.client = self._new_client()
 
     def stop(self) -> None:
         self.client.close()

@@ -68,6 +68,8 @@ class MockBackend:
         self.jitter = False
         self.frozen = threading.Event()  # no heartbeat, no progress: a scheduler that hangs
         self.stalled = threading.Event()  # a heartbeat, but no tokens
+        self.awake = threading.Event()  # cleared while nobody asks: it beats, and leaves the core to others
+        self.awake.set()
         self.refuse_leases = False
         self.longest_lease_s = abi.LONGEST_LEASE_NS / 1e9
         self.accepted: list[Row] = []
@@ -130,7 +132,8 @@ class MockBackend:
                 for slot, row in enumerate(self._rows):
                     if row.state in (State.PREFILL_PROCESSING, State.DECODE_PROCESSING):
                         self._step(slot, row)
-            time.sleep(min(0.0005, self.step_s))
+            if self.awake.wait(0.05):
+                time.sleep(min(0.0005, self.step_s))
 
     def _observe_lease(self, lease: int) -> None:
         word = int(self.region.leases["word"][lease])

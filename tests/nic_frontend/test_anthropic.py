@@ -9,14 +9,15 @@ import re
 from typing import Any
 
 import pytest
-from harness import Frontend, Speak, StartFrontend
-from mock_backend import MockBackend
+from harness import Frontend, Speak, StartBackend, StartFrontend
 from templates import HERMES, LLAMA
 from tiny_model import build_tokenizer
 from typed_sse import typed_events
 
 from nic_frontend.api.schema import answers
 from nic_frontend.api.schema.checked import checked
+
+pytestmark = pytest.mark.usefixtures("kept_frontend")
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
 TOOL = {"name": "weather", "description": "of a city", "input_schema": {"type": "object"}}
@@ -207,8 +208,8 @@ def test_a_prompt_that_is_too_long(frontend: Frontend) -> None:
     assert "maximum context length is 512" in told
 
 
-def test_errors_and_keys(backend: MockBackend, start_frontend: StartFrontend) -> None:
-    frontend = start_frontend(backend, api_key="secret")
+def test_errors_and_keys(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(start_backend(), api_key="secret")
     post = frontend.client.post
     assert refusal(post("/v1/messages", json=BODY), 401)["type"] == "authentication_error"
     wrong = {"x-api-key": "wrong"}

@@ -11,6 +11,8 @@ from mock_row import Row
 from sse import events
 from test_scraped_metrics import scrape
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 ENDPOINTS = [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHAT)]
 CONTINUOUS = {"include_usage": True, "continuous_usage_stats": True}
 TEN = list(range(10, 20))
@@ -38,11 +40,8 @@ def test_every_usage_says_what_was_cached(
     assert [cached(chunk["usage"]) for chunk in chunks] == [1] * len(chunks)
 
 
-def test_the_prompts_are_added_up_each_once(
-    start_backend: StartBackend, start_frontend: StartFrontend
-) -> None:
+def test_the_prompts_are_added_up_each_once(frontend: Frontend, backend: MockBackend) -> None:
     """Whatever the prompts' choices found: what one of them computed was not cached for the prompt."""
-    backend = start_backend()
     by_seed = {40: 0, 41: 8}  # the first choice of each prompt computes it, the second finds it
 
     def found(row: Row) -> int:
@@ -50,7 +49,6 @@ def test_the_prompts_are_added_up_each_once(
         return 4 if len(row.prompt) == 5 else by_seed[int(row.descriptor["seed"])]
 
     backend.cached_tokens = found
-    frontend = start_frontend(backend)
     body = {"prompt": [TEN, TEN[:5]], "n": 2, "seed": 40, "max_tokens": 2}
     usage = ask(frontend, "/v1/completions", body)["usage"]
     assert (usage["prompt_tokens"], cached(usage)) == (15, 0 + 4)
@@ -131,7 +129,9 @@ def test_what_is_no_salt_is_refused(frontend: Frontend, path: str, body: dict[st
     assert "a string" in error["message"] or "not be empty" in error["message"]
 
 
-def test_metrics(frontend: Frontend, backend: MockBackend) -> None:
+def test_metrics(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    backend = start_backend()
+    frontend = start_frontend(backend)
     stats = backend.region.header["stats"][0]
     values = {"prefix_queries": 90, "prefix_hits": 64, "free_pages": 75, "cached_pages": 70}
     for name, value in values.items():

@@ -16,6 +16,8 @@ from sse import events, finish_reasons, text_of
 from tiny_model import EOS, TOOL_CALL
 from tokenizers import Tokenizer
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 TEXT = "Hello, world! naïve café 漢字 😀 end"
 
 
@@ -25,9 +27,10 @@ def tokens(model_dir: Path) -> Tokenizer:
 
 
 @pytest.fixture
-def speaker(start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer) -> Frontend:
+def speaker(frontend: Frontend, tokens: Tokenizer) -> Frontend:
     """A frontend whose backend answers TEXT and ends."""
-    return start_frontend(start_backend(script=say(tokens.encode(TEXT).ids)))
+    frontend.backend.script = say(tokens.encode(TEXT).ids)
+    return frontend
 
 
 def post(frontend: Frontend, path: str, **body: Any) -> Any:
@@ -77,11 +80,9 @@ def test_completion_stream_says_the_same(speaker: Frontend) -> None:
     assert chunks[-1]["usage"] == whole["usage"]
 
 
-def test_no_text_ends_a_line(
-    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
-) -> None:
+def test_no_text_ends_a_line(frontend: Frontend, tokens: Tokenizer) -> None:
     text = "a\x85b\u2028c\u2029d\u2030\n\r\x0b\x0c\x1c\x1d\x1ee"
-    frontend = start_frontend(start_backend(script=say(tokens.encode(text).ids)))
+    frontend.backend.script = say(tokens.encode(text).ids)
     response = frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 99, "stream": True})
     assert "\u2030" in response.text  # no other character is escaped
     lines = [line for line in response.text.splitlines() if line]
@@ -98,12 +99,10 @@ def test_one_event_per_token(frontend: Frontend) -> None:
     assert [chunk["choices"][0]["text"] for chunk in chunks] == [chr(0x21 + i) for i in range(20)]
 
 
-def test_tokens_without_text_are_events_too(
-    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
-) -> None:
+def test_tokens_without_text_are_events_too(frontend: Frontend, tokens: Tokenizer) -> None:
     """A client that times tokens sees each: a special one that is skipped, and bytes of a character."""
     answer = [tokens.token_to_id("<|im_end|>"), *tokens.encode("😀 fox").ids]
-    frontend = start_frontend(start_backend(script=say(answer)))
+    frontend.backend.script = say(answer)
     pieces = [tokens.decode(answer[: i + 1]).removesuffix("\ufffd") for i in range(len(answer))]
     expected = [
         after[len(before) :] for before, after in zip(["", *pieces], [*pieces, pieces[-1]], strict=True)
@@ -212,11 +211,9 @@ def test_echo_puts_the_prompt_first(speaker: Frontend, tokens: Tokenizer) -> Non
     assert post(speaker, "/v1/completions", **body)["choices"][0]["text"] == "the fox " + TEXT
 
 
-def test_stop_tokens_end_the_answer_and_are_not_shown(
-    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
-) -> None:
+def test_stop_tokens_end_the_answer_and_are_not_shown(frontend: Frontend, tokens: Tokenizer) -> None:
     first, second = tokens.encode("the").ids[0], tokens.token_to_id(TOOL_CALL)
-    frontend = start_frontend(start_backend(script=say([first, second, first])))
+    frontend.backend.script = say([first, second, first])
     body = {"prompt": "x", "max_tokens": 10, "stop_token_ids": [second]}
     answer = post(frontend, "/v1/completions", **body)
     assert answer["choices"][0]["text"] == tokens.decode([first])
@@ -228,11 +225,9 @@ def test_stop_tokens_end_the_answer_and_are_not_shown(
     assert text_of(stream(frontend, "/v1/completions", **body)) == tokens.decode([first])
 
 
-def test_special_tokens_are_shown_on_request(
-    start_backend: StartBackend, start_frontend: StartFrontend, tokens: Tokenizer
-) -> None:
+def test_special_tokens_are_shown_on_request(frontend: Frontend, tokens: Tokenizer) -> None:
     im_end, word = tokens.token_to_id("<|im_end|>"), tokens.encode("fox").ids
-    frontend = start_frontend(start_backend(script=say([im_end, *word])))
+    frontend.backend.script = say([im_end, *word])
     body = {"prompt": "x", "max_tokens": 10}
     assert post(frontend, "/v1/completions", **body)["choices"][0]["text"] == "fox"
     shown = post(frontend, "/v1/completions", **body, skip_special_tokens=False)["choices"][0]["text"]
@@ -249,8 +244,8 @@ def test_models(frontend: Frontend, model_dir: Path) -> None:
     assert frontend.client.get("/v1/models/tiny").json() == model
 
 
-def test_served_model_name(backend: MockBackend, start_frontend: StartFrontend) -> None:
-    frontend = start_frontend(backend, served_model_name="org/other")
+def test_served_model_name(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(start_backend(), served_model_name="org/other")
     assert frontend.client.get("/v1/models/org/other").status_code == 200
     assert post(frontend, "/v1/completions", model="org/other", prompt="x")["model"] == "org/other"
 

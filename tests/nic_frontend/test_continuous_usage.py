@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import CHAT, COMPLETION, Frontend, StartBackend, StartFrontend, error_of
+from harness import CHAT, COMPLETION, Frontend, error_of
 from sse import events
+
+pytestmark = pytest.mark.usefixtures("kept_frontend")
 
 CONTINUOUS = {"include_usage": True, "continuous_usage_stats": True}
 
@@ -26,12 +28,8 @@ def used(prompt: int, completion: int, cached: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("tokens_per_step", [1, 7])
 @pytest.mark.parametrize("stop", [None, "+"])
-def test_every_event_counts_its_choice(
-    start_backend: StartBackend, start_frontend: StartFrontend, tokens_per_step: int, stop: str | None
-) -> None:
-    backend = start_backend()  # answers !"#$%&'()*+,-...
-    backend.tokens_per_step = tokens_per_step
-    frontend = start_frontend(backend)
+def test_every_event_counts_its_choice(frontend: Frontend, tokens_per_step: int, stop: str | None) -> None:
+    frontend.backend.tokens_per_step = tokens_per_step  # it answers !"#$%&'()*+,-...
     prompts = [[5, 6, 7], [8]]
     n_tokens = 11 if stop else 20
     body = {"prompt": prompts, "n": 2, "max_tokens": 20, "stop": stop, "stream_options": CONTINUOUS}

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import CHAT, COMPLETION, Frontend, Speak, StartFrontend, error_of
-from mock_backend import MockBackend
+from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFrontend, error_of
 from templates import HERMES
 from tokenizers import Tokenizer
 
 from nic_frontend.endpoints import MODEL, Endpoints, root_of
 from ringbuffer.version import version
+
+pytestmark = pytest.mark.usefixtures("kept_frontend")
 
 
 def test_tokens_of_a_prompt(frontend: Frontend, model_dir: Path) -> None:
@@ -122,8 +123,8 @@ def test_the_page_of_the_api_lists_every_endpoint(frontend: Frontend) -> None:
     assert listed == {path.replace(MODEL, MODEL + "NAME") for path in Endpoints(frontend.service).routes}
 
 
-def test_new_endpoints_need_the_key(backend: MockBackend, start_frontend: StartFrontend) -> None:
-    frontend = start_frontend(backend, api_key="secret")
+def test_new_endpoints_need_the_key(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
+    frontend = start_frontend(start_backend(), api_key="secret")
     for path in ("/version", "/openapi.json", "/docs"):
         assert frontend.client.get(path).status_code == 401
     for path in ("/tokenize", "/detokenize", "/v1/responses"):

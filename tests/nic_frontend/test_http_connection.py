@@ -15,6 +15,8 @@ from limits import WAIT_S
 
 from nic_frontend import connection
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 
 @pytest.fixture
 def client(frontend: Frontend) -> Iterator[socket.socket]:

@@ -20,6 +20,8 @@ from templates import HERMES
 from tiny_model import build_tokenizer
 from typed_sse import typed_events
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 PROMPT = [5, 6, 7]
 HALF = math.log(2)
 
@@ -66,14 +68,11 @@ def test_of_a_chat(frontend: Frontend, stream: bool, top: int | None) -> None:
 @pytest.mark.parametrize("tokens_per_step", [1, 7])
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-def test_of_a_completion(
-    start_backend: StartBackend, start_frontend: StartFrontend, stream: bool, echo: bool, tokens_per_step: int
-) -> None:
+def test_of_a_completion(frontend: Frontend, stream: bool, echo: bool, tokens_per_step: int) -> None:
     """In an echo the prompt's come first; nothing is known of its first token. The same of two choices."""
-    backend = start_backend()
-    backend.tokens_per_step = tokens_per_step
+    frontend.backend.tokens_per_step = tokens_per_step
     body = {"prompt": PROMPT, "n": 2, "max_tokens": 10, "logprobs": 2, "echo": echo, "stream": stream}
-    answer = start_frontend(backend).client.post("/v1/completions", json=body)
+    answer = frontend.client.post("/v1/completions", json=body)
     shown = [*(PROMPT if echo else []), *range(4, 14)]
     logprobs = [*([None, -0.5, -0.75] if echo else []), *(-(1 + i) / 4 for i in range(10))]
     whole = [chunk["choices"][0] for chunk in events(answer)] if stream else answer.json()["choices"]

@@ -17,6 +17,8 @@ from typed_sse import typed_events
 from nic_frontend.api.schema import answers
 from nic_frontend.api.schema.checked import checked
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}}</tool_call>'
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
 OTHERS = [

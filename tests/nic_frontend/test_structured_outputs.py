@@ -16,6 +16,8 @@ from tiny_model import IM_END, TOOL_CALL
 from ringbuffer.grammar import accepts, unpack
 from ringbuffer.token_bytes import SPECIAL
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
@@ -93,7 +95,10 @@ def test_other_endpoints(speak: Speak) -> None:
     assert accepted(frontend, "{}")
 
 
-def test_equal_grammars_are_compiled_and_written_once(frontend: Frontend) -> None:
+def test_equal_grammars_are_compiled_and_written_once(
+    start_backend: StartBackend, start_frontend: StartFrontend
+) -> None:
+    frontend = start_frontend(start_backend())
     for _ in range(3):
         post(frontend, "/v1/chat/completions", {**CHAT, "n": 2, "response_format": JSON_SCHEMA})
     rows = frontend.backend.accepted

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import CHAT, COMPLETION, Frontend, StartBackend, StartFrontend, error_of
+from harness import CHAT, COMPLETION, Frontend, error_of
 from mock_backend import MockBackend
 from sse import events
+
+pytestmark = pytest.mark.usefixtures("kept_frontend")
 
 PROMPTS = [[5, 6, 7], [8]]
 ASKED = {"return_token_ids": True}
@@ -22,12 +24,11 @@ def ask(frontend: Frontend, path: str, body: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("tokens_per_step", [1, 7])
 @pytest.mark.parametrize("stop", [None, "+"])
 def test_every_event_has_its_token_and_the_first_one_the_prompt(
-    start_backend: StartBackend, start_frontend: StartFrontend, tokens_per_step: int, stop: str | None
+    frontend: Frontend, tokens_per_step: int, stop: str | None
 ) -> None:
-    backend = start_backend()  # answers !"#$%&'()*+,-...
-    backend.tokens_per_step = tokens_per_step
+    frontend.backend.tokens_per_step = tokens_per_step  # it answers !"#$%&'()*+,-...
     body = {"prompt": PROMPTS, "n": 2, "max_tokens": 20, "stop": stop, "stream": True, **ASKED}
-    chunks = events(start_frontend(backend).client.post("/v1/completions", json=body))
+    chunks = events(frontend.client.post("/v1/completions", json=body))
     for index in range(4):
         choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
         assert [choice["token_ids"] for choice in choices] == [[4 + n] for n in range(11 if stop else 20)]

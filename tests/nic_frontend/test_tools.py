@@ -12,6 +12,8 @@ from sse import events, finish_reasons, text_of
 from templates import DEEPSEEK, HERMES, LLAMA, MISTRAL
 from tiny_model import build_tokenizer
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
 TOOL = {
     "type": "function",

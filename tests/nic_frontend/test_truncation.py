@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from harness import CHAT, Frontend, error_of
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 
 @pytest.mark.parametrize(("limit", "left"), [(3, 3), (600, 600), (-1, 507)])
 def test_the_end_is_kept(frontend: Frontend, limit: int, left: int) -> None:

@@ -16,6 +16,8 @@ from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.schema.messages import MessagesRequest
 from nic_frontend.api.schema.responses import ResponsesRequest
 
+pytestmark = pytest.mark.usefixtures("kept_frontend")
+
 RESPONSE = {"input": "hi", "max_output_tokens": 2}
 BLOCKS = [("/v1/responses", RESPONSE), ("/v1/messages", CHAT)]
 

@@ -10,7 +10,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_builds_for_aarch64_and_passes_the_native_tests() -> None:

@@ -32,7 +32,7 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> None:
-    done = run(tmp_path, "--part=closed", "--concurrency=2", "--window=10", "--commit=abc")
+    done = run(tmp_path, "--part=closed", "--concurrency=2", "--window=4", "--commit=abc")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "blink-demo-closed.json").read_text())
     (point,) = result["points"]
@@ -49,8 +49,15 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
 
 
 def test_runs_of_one_machine_are_disturbed_in_step(tmp_path: Path) -> None:
-    begin = time.time() + 25
-    flags = ("--part=interference", "--rates=1", "--per-core=0,1", "--window=2", f"--begin={begin}")
+    begin = time.time() + 10
+    flags = (
+        "--part=interference",
+        "--rates=1",
+        "--per-core=0,1",
+        "--window=2",
+        "--drain=2",
+        f"--begin={begin}",
+    )
     apart = (
         min(os.sched_getaffinity(0)) if len(os.sched_getaffinity(0)) == 1 else max(os.sched_getaffinity(0))
     )

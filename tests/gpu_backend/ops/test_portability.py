@@ -74,7 +74,8 @@ def test_fp8_weights_are_refused_with_the_reason(capability: Capability, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", OTHERS)
 def test_all_that_is_served_compiles(capability: Capability, tmp_path: Path) -> None:
-    """The kernels of the models' steps, and the scheduler with its launches from the device."""
+    """The kernels of the models' steps; and the scheduler with its launches from the device, on the first and
+    the last alone, as that takes half a minute each."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
     from gpu_backend.cuda.compile import compile_module, compile_templates, source_root
     from gpu_backend.models.abi import Activation
@@ -85,4 +86,5 @@ def test_all_that_is_served_compiles(capability: Capability, tmp_path: Path) -> 
     cubin, symbols = compile_templates(source / "engine.cu", arch, wanted, activation_define(Activation.SILU))
     assert cubin.startswith(b"\x7fELF")
     assert set(symbols) == set(wanted)
-    assert compile_module(source / "scheduler" / "scheduler.cu", arch, rdc=True).startswith(b"\x7fELF")
+    if capability in (min(OTHERS), max(OTHERS)):
+        assert compile_module(source / "scheduler" / "scheduler.cu", arch, rdc=True).startswith(b"\x7fELF")

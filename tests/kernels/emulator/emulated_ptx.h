@@ -199,7 +199,7 @@ inline void cluster_arrive() {
   ++cluster.generation;
 }
 inline void cluster_wait() {
-  while (emulator::cluster.generation == emulator::current->cluster_generation) emulator::give_way();
+  emulator::await_next(emulator::cluster.generation, emulator::current->cluster_generation);
 }
 /* What block `rank` has where this one has `here`. */
 inline uint64_t* peer_shared(uint64_t* here, uint32_t rank) {
@@ -231,14 +231,25 @@ template <typename Half>
 void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half) {
   const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
   const uint32_t group = emulator::this_lane() / 4, member = emulator::this_lane() % 4;
-  for (uint32_t e = 0; e < 4; ++e) {
-    const uint32_t row = group + 8 * (e / 2), column = 2 * member + e % 2;
-    for (uint32_t k = 0; k < 16; ++k) {
-      const Fragments of_a = lanes.get<Fragments>(row % 8 * 4 + k % 8 / 2);
-      const Fragments of_b = lanes.get<Fragments>(column * 4 + k % 8 / 2);
-      d[e] += half_of(of_a.a[row / 8 + 2 * (k / 8)], k % 2) * half_of(of_b.b[k / 8], k % 2);
+  float rows[2][16], columns[2][16]; /* unpacked once, as each is multiplied twice */
+  for (uint32_t pair = 0; pair < 8; ++pair) {
+    const Fragments of_row = lanes.get<Fragments>(group * 4 + pair % 4);
+    for (uint32_t half = 0; half < 2; ++half) {
+      const Fragments of_column = lanes.get<Fragments>((2 * member + half) * 4 + pair % 4);
+      for (uint32_t e = 0; e < 2; ++e) {
+        rows[half][2 * pair + e] = half_of(of_row.a[half + pair / 4 * 2], e);
+        columns[half][2 * pair + e] = half_of(of_column.b[pair / 4], e);
+      }
     }
   }
+  float sums[4] = {d[0], d[1], d[2], d[3]}; /* side by side: none waits for another's addition */
+  for (uint32_t k = 0; k < 16; ++k) {
+    sums[0] += rows[0][k] * columns[0][k];
+    sums[1] += rows[0][k] * columns[1][k];
+    sums[2] += rows[1][k] * columns[0][k];
+    sums[3] += rows[1][k] * columns[1][k];
+  }
+  memcpy(d, sums, sizeof d);
 }
 
 template <bool transposed>

@@ -33,7 +33,7 @@ inline void group_sync(uint32_t id, uint32_t threads) {
   const emulator::NamedBarrier& barrier = emulator::block->named_barriers[id];
   const uint64_t generation = barrier.generation;
   group_arrive(id, threads);
-  while (barrier.generation == generation) emulator::give_way();
+  emulator::await_next(barrier.generation, generation);
 }
 
 inline uint32_t shared_address(const void* p) {
@@ -167,12 +167,19 @@ inline float value_at(const char* p, E4m3) {
 template <int N, typename Element>
 void wgmma(float (&d)[N], uint64_t a, uint64_t b, bool accumulate, Element element) {
   constexpr uint32_t kBytes = std::is_same<Element, E4m3>::value ? 1 : 2;
+  constexpr uint32_t kValues = 32 / kBytes;
   const uint32_t lane = emulator::this_lane(), first = emulator::current->index.x / 32 % 4 * 16 + lane / 4;
+  float rows[2][kValues], columns[2][kValues];
+  const auto read = [&](float (&to)[kValues], uint64_t of, uint32_t row) {
+    for (uint32_t k = 0; k < kValues; ++k) to[k] = value_at(along_k(of, row, k * kBytes), element);
+  };
+  for (uint32_t half = 0; half < 2; ++half) read(rows[half], a, first + 8 * half);
   for (uint32_t i = 0; i < N; ++i) {
-    const uint32_t row = first + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    if (!accumulate) d[i] = 0;
-    for (uint32_t at = 0; at < 32; at += kBytes)
-      d[i] += value_at(along_k(a, row, at), element) * value_at(along_k(b, column, at), element);
+    if (i % 4 == 0)
+      for (uint32_t odd = 0; odd < 2; ++odd) read(columns[odd], b, i / 4 * 8 + lane % 4 * 2 + odd);
+    float sum = accumulate ? d[i] : 0;
+    for (uint32_t k = 0; k < kValues; ++k) sum += rows[i / 2 % 2][k] * columns[i % 2][k];
+    d[i] = sum;
   }
 }
 

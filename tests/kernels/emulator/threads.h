@@ -68,7 +68,11 @@ struct Thread {
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   dim3 index;
   bool started = false, done = false;
-  uint64_t cluster_generation = 0; /* of the cluster's barrier at which it arrived */
+  uint64_t cluster_generation = 0;   /* of the cluster's barrier at which it arrived */
+  const uint64_t* awaited = nullptr; /* a generation of some barrier, until which it need not run */
+  uint64_t generation_before = 0;
+
+  bool waits() const { return awaited && *awaited == generation_before; }
 };
 
 /* Among some of a block's threads. */
@@ -167,6 +171,15 @@ inline void resume() {
   setcontext(&current->start);
 }
 
+/* Lets the other threads run until the barrier's generation is another: so long its fiber is not resumed, which would
+ * take most of the time of kernels with many barriers. */
+inline void await_next(const uint64_t& generation, uint64_t before) {
+  current->awaited = &generation;
+  current->generation_before = before;
+  while (generation == before) give_way();
+  current->awaited = nullptr;
+}
+
 /* Waits until all of the barrier are here; the last to arrive runs `publish` first. */
 template <typename Publish>
 void arrive_and_wait(ThreadBarrier& barrier, const Publish& publish) {
@@ -176,7 +189,7 @@ void arrive_and_wait(ThreadBarrier& barrier, const Publish& publish) {
     barrier.arrived = 0;
     ++barrier.generation;
   }
-  while (barrier.generation == generation) give_way();
+  await_next(barrier.generation, generation);
 }
 
 inline int barrier(bool predicate) {
@@ -228,6 +241,7 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
     Thread& thread = made.threads[t];
     thread.index = {t, 0, 0};
     thread.started = thread.done = false;
+    thread.awaited = nullptr;
     memset(thread.stack.get() + kStackBytes - kFilledBytes, 0xff, kFilledBytes);
     ++made.warps[t / kWarp].barrier.alive;
     getcontext(&thread.start);
@@ -252,7 +266,7 @@ inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, boo
     if (round == kStuckRounds) fail("threads wait for each other");
     if (round == kPredecessorRounds) end_predecessor();
     for (const auto& [of, thread] : alive) {
-      if (round < of->start || slow.skips(of->index, *thread, round)) continue;
+      if (round < of->start || thread->waits() || slow.skips(of->index, *thread, round)) continue;
       block = of;
       current = thread;
       resume();
