@@ -21,7 +21,9 @@ void emulate_skinny_gemm(const blink::BoxMap* w, const blink::BoxMap* x, void* y
           if constexpr (is_usual && kSkinnyFits<kind(), n_columns(), n_tiles()>)
             launch(
                 {splits, clusters}, threads,
-                [&] { skinny_gemm_kernel<Half, kind(), n_columns(), n_tiles(), n_splits()>(*w, *x, y, *cut, {*norm}, {}); },
+                [&] {
+                  skinny_gemm_kernel<Half, kind(), n_columns(), n_tiles(), n_splits()>(*w, *x, y, *cut, {*norm}, {});
+                },
                 kClusters);
           else
             emulator::fail("a skinny GEMM that the engine has no instance of");
