@@ -25,11 +25,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def serve_http(*flags: str) -> Iterator[str]:
-    """The URL of a server that is ready."""
+def serve_http(*flags: str, environment: dict[str, str] | None = None) -> Iterator[str]:
+    """The URL of a server that is ready; `environment`: another one than this process's."""
     port = free_port()
     command = [sys.executable, "-m", "blink", "serve", "demo", "--device", "gpu", "--port", str(port)]
-    process = subprocess.Popen([*command, "--ring", f"http-{port}", *flags], cwd=ROOT)
+    process = subprocess.Popen([*command, "--ring", f"http-{port}", *flags], cwd=ROOT, env=environment)
     url = f"http://127.0.0.1:{port}"
     try:
         wait_until_ready(process, url)

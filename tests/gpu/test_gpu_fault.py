@@ -1,5 +1,6 @@
 """A fault of the GPU, made by a build of the kernels in which one token's embedding is read from nowhere: the
-scheduler dies with its context, its frontends are told within two seconds, and why.
+scheduler dies with its context, its frontends are told within two seconds, and why. `blink serve` starts the
+backend again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from http_server import free_port
+from http_server import free_port, serve_http
 from serving import Demo, items, wait_for_ring
 
 from ringbuffer.abi import Fault, Phase
@@ -26,6 +27,7 @@ from ringbuffer.region import Region
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = 1023  # the token
 WITHIN_S = 2.0
+AGAIN_S = 60.0
 LINE = "  const Half* source = padding ? nullptr : table + uint64_t(token_id(set, tables, i)) * hidden;\n"
 BROKEN = (
     LINE
@@ -138,3 +140,24 @@ def test_open_streams_are_told(broken: dict[str, str]) -> None:
         finally:
             frontend.terminate()
             frontend.wait(30)
+
+
+def test_the_supervisor_serves_again(broken: dict[str, str]) -> None:
+    """Who asks meanwhile gets 503 with Retry-After. Then the answer is that of before."""
+    body = {"prompt": "Count from 1 to 9.", "max_tokens": 16, "temperature": 0}
+    with serve_http(environment=broken) as url, httpx.Client(base_url=url, timeout=60) as client:
+        before = client.post("/v1/completions", json=body).raise_for_status().json()["choices"][0]["text"]
+        began = time.monotonic()
+        failed = client.post("/v1/completions", json={"prompt": [5, FAULTY], "max_tokens": 4})
+        assert failed.status_code == 503
+        told = time.monotonic() - began
+        refused: list[httpx.Response] = []
+        while (answer := client.post("/v1/completions", json=body)).status_code != 200:
+            refused.append(answer)
+            assert time.monotonic() - began < AGAIN_S, answer.text
+            time.sleep(0.1)
+        print(f"told after {told:.2f} s, served again after {time.monotonic() - began:.1f} s")
+        assert told < WITHIN_S
+        assert refused
+        assert all(r.status_code == 503 and r.headers["retry-after"] for r in refused)
+        assert answer.json()["choices"][0]["text"] == before

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from limits import PROGRAM_S
 
-Play = Callable[[str], None]
+Play = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
 def play(build_program: Callable[..., Path]) -> Play:
-    """play(script): runs a script of simulator/prompts.cpp."""
+    """play(script, *argument): runs a script of simulator/prompts.cpp."""
     program = build_program("prompts", ["tests/kernels/simulator/prompts.cpp"], "-O1")
 
-    def run(script: str) -> None:
-        done = subprocess.run([program, script], capture_output=True, text=True, timeout=PROGRAM_S)
+    def run(script: str, *argument: int) -> None:
+        words = [program, script, *map(str, argument)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PROGRAM_S)
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run
@@ -46,12 +47,18 @@ def test_pages_are_found_as_quickly_after_many_were_evicted(play: Play) -> None:
     play("hot_prompt")
 
 
+@pytest.mark.parametrize("tokens", [8_000, 32_000, 120_000])
+def test_a_short_prompt_behind_long_ones_waits_for_four_steps(play: Play, tokens: int) -> None:
+    """S15."""
+    play("short_behind_long", tokens)
+
+
 @pytest.mark.parametrize(
-    "script", ["short_behind_long", "bounded_work", "many_at_once", "long_before_there_is_room"]
+    "script", ["bounded_work", "many_at_once", "long_before_there_is_room", "only_the_oldest_holds_pages"]
 )
 def test_prompts_disturb_nobody(play: Play, script: str) -> None:
-    """S15: a short prompt waits for few steps, a step's work is bounded, many prompts come in by small steps,
-    pages are taken chunk by chunk."""
+    """S15: a step's work is bounded, many prompts come in by small steps, pages are taken chunk by chunk, and only
+    the oldest prompt holds some while it waits for more."""
     play(script)
 
 

@@ -16,6 +16,7 @@ constexpr Sizes kRoomy{32, 1, 16, 2048, kPage, 2048, 512, 8, 0};
 constexpr Sizes kNarrow{32, 1, 4, 512, kPage, 32, 512, 4, 0};
 constexpr Sizes kMany{64, 1, 32, 1024, kPage, 4096, 1024, 16, 0};
 constexpr Sizes kLong{32, 1, 8, 16384, kPage, 4096, 1024, 4, 0};
+constexpr Sizes kLongest{32, 1, 8, 131072, kPage, 20000, 1024, 4, 0};
 
 Tokens text(uint32_t seed, uint32_t n) {
   Tokens tokens;
@@ -62,6 +63,10 @@ void burst(ScriptedSimulation& w) {
   w.expect(computed == 1620 + 7 * 20, "S16: " + std::to_string(computed) + " tokens were computed");
   expect_cached(w, 0, 0);
   for (uint32_t slot = 1; slot < 8; ++slot) expect_cached(w, slot, 1600);
+  const blink_stats& stats = w.c.state->stats;
+  w.expect(stats.prefix_lookups >= 8, std::to_string(stats.prefix_lookups) + " look-ups were counted");
+  // The first prompt's 101 full pages, and of each of the others the one behind the common beginning.
+  w.expect(stats.prefix_insertions == 101 + 7, std::to_string(stats.prefix_insertions) + " insertions were counted");
 }
 
 // Equal prompts: each computes its last token, or there would be nothing to sample from.
@@ -164,15 +169,16 @@ void fault_shared(ScriptedSimulation& w) {
   expect_cached(w, 2, 0);
 }
 
-// Rows that decode, and prompts of 15,000 and 12,000 tokens before one of 20: it is answered within 4 steps (S15).
+// Sequences that decode, and two prompts of `argument` tokens before one of 20: it is answered within 4 steps (S15).
 void short_behind_long(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
   w.attach();
   for (uint32_t slot = 0; slot < 3; ++slot) w.submit(slot, text(slot, 20), 900);
   w.until([&] { return w.status(2).count > 0; });
-  w.submit(3, text(3, 15000), 4);
-  w.submit(4, text(4, 12000), 4);
+  w.submit(3, text(3, w.argument), 4);
+  w.submit(4, text(4, w.argument), 4);
   w.until([&] { return w.status(4).state == BLINK_STATE_PREFILL_PROCESSING; });
+  w.expect(!w.completed(3), "no long prompt was under way any more");
   const uint64_t before = w.c.state->stats.steps;
   w.submit(5, text(5, 20), 4);
   w.expect(w.until([&] { return w.status(5).count > 0; }), "a prompt waits for ever");
@@ -238,6 +244,26 @@ void long_before_there_is_room(ScriptedSimulation& w) {
   finish(w, 0, 1);
 }
 
+// While a prompt waits for more pages, a younger one takes none, even if there are enough for it to begin (S15).
+void only_the_oldest_holds_pages(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.attach();
+  w.submit(0, text(1, 12 * kPage), 60);
+  w.until([&] { return w.status(0).count > 0; });
+  w.submit(1, text(2, 22 * kPage), 10);
+  w.expect(w.until([&] { return w.status(1).state == BLINK_STATE_PREFILL_PROCESSING; }, 30'000'000),
+           "it does not begin");
+  w.submit(2, text(3, 28 * kPage), 10);
+  bool early = false;
+  w.meanwhile = [&] {
+    const uint32_t older = w.c.requests[1].sequence_index, younger = w.c.requests[2].sequence_index;
+    if (older == BLINK_NO_SEQUENCE || younger == BLINK_NO_SEQUENCE) return;
+    early |= w.c.sequences[older].n_pages < 22 && w.c.sequences[younger].n_pages > 0;
+  };
+  finish(w, 0, 2);
+  w.expect(!early, "S15: a younger prompt took pages while the older one still needed some");
+}
+
 // One prompt is asked again and again, while others come and go: looking for what is absent must not become longer, let
 // alone endless, for what was evicted in between.
 void hot_prompt(ScriptedSimulation& w) {
@@ -272,10 +298,11 @@ constexpr Script kScripts[] = {
     {"hot_prompt", hot_prompt, kNarrow},
     {"fault", fault, kRoomy},
     {"fault_shared", fault_shared, kRoomy},
-    {"short_behind_long", short_behind_long, kLong},
+    {"short_behind_long", short_behind_long, kLongest},
     {"bounded_work", bounded_work, kLong},
     {"many_at_once", many_at_once, kMany},
     {"long_before_there_is_room", long_before_there_is_room, kNarrowChunks},
+    {"only_the_oldest_holds_pages", only_the_oldest_holds_pages, kNarrowChunks},
 };
 
 }  // namespace

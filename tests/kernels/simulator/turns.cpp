@@ -88,6 +88,9 @@ void full_batch(ScriptedSimulation& w) {
   w.expect(running(w, 0), "S7: the oldest gave way");
   w.expect(w.c.state->stats.preempted == 3, "as many gave way as had to");
   finish(w, 0, 40);
+  // What gave way came back with its full pages: of each, at most the last, partial page was computed again.
+  const uint64_t computed = w.c.state->stats.prompt_tokens;
+  w.expect(computed <= 40 * 20 + 3 * 8 + 3 * kPage, "S16: " + std::to_string(computed) + " tokens were computed");
 }
 
 // Where each has one place, nobody gives way.
