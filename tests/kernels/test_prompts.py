@@ -57,8 +57,9 @@ def test_a_short_prompt_behind_long_ones_waits_for_four_steps(play: Play, tokens
     "script", ["bounded_work", "many_at_once", "long_before_there_is_room", "only_the_oldest_holds_pages"]
 )
 def test_prompts_disturb_nobody(play: Play, script: str) -> None:
-    """S15: a step's work is bounded, many prompts come in by small steps, pages are taken chunk by chunk, and only
-    the oldest prompt holds some while it waits for more."""
+    """S15: a step's work is bounded, many prompts come in by small steps, pages are taken chunk by chunk.
+
+    Only the oldest prompt holds pages while it waits for more."""
     play(script)
 
 
