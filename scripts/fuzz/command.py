@@ -12,8 +12,9 @@ Ran = tuple[Counter[str], list[str]]  # what was done, and the faults
 
 
 def parsed(description: str, what: str, count: int, *, corpus: bool = False) -> argparse.Namespace:
-    """The options: `count` of `what` (None: as many as there is time for), `seconds`, the first `seed`, and
-    with `corpus` whether it is that. `count` is the default where neither `--count` nor `--seconds` is given.
+    """The options of a fuzzer that tries cases of `what`: `count`, `seconds`, `seed`, and with `corpus` that flag.
+
+    `options.count` is None where only `--seconds` ends the run, and the parameter `count` where neither is given.
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--count", type=int, help=f"{what} (default: {count}; with --seconds: no limit)")

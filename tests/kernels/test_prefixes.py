@@ -1,4 +1,4 @@
-"""Prompts that begin alike, in scripted simulations: what they share is computed once and shown to no other."""
+"""Prompts that begin alike, in scripted simulations: their beginning is computed once."""
 
 from __future__ import annotations
 
