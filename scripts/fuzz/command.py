@@ -12,9 +12,9 @@ Ran = tuple[Counter[str], list[str]]  # what was done, and the faults
 
 
 def parsed(description: str, what: str, count: int, *, corpus: bool = False) -> argparse.Namespace:
-    """The options of a fuzzer that tries cases of `what`: `count`, `seconds`, `seed`, and with `corpus` that flag.
+    """The options `count`, `seconds` and `seed` of a fuzzer that tries cases of `what`; with `corpus`, that flag too.
 
-    `options.count` is None where only `--seconds` ends the run, and the parameter `count` where neither is given.
+    `options.count` is None where only `--seconds` ends the run. Where neither is given, it is `count`.
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--count", type=int, help=f"{what} (default: {count}; with --seconds: no limit)")
