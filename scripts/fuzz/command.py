@@ -12,7 +12,7 @@ Ran = tuple[Counter[str], list[str]]  # what was done, and the faults
 
 
 def parsed(description: str, what: str, count: int, *, corpus: bool = False) -> argparse.Namespace:
-    """The options `count`, `seconds` and `seed` of a fuzzer that tries cases of `what`; with `corpus`, that flag too.
+    """The options `count`, `seconds` and `seed` of a fuzzer that tries `what`; with `corpus`, that flag too.
 
     `options.count` is None where only `--seconds` ends the run. Where neither is given, it is `count`.
     """
