@@ -140,6 +140,7 @@ def test_a_second_signal_ends_at_once(start: Start, number: int) -> None:
     wait_until(lambda: not any(path.exists() for path in left), WAIT_S, "the ring gone")
 
 
+@pytest.mark.slow
 def test_the_backends_death_ends_everything_where_it_is_not_to_be_started_again(start: Start) -> None:
     server = start("--backend-restarts=0").wait_ready()
     (backend,) = server.backends()

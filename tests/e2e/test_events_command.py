@@ -65,6 +65,7 @@ def test_a_server_that_tells_nothing_is_refused(serve: Serve) -> None:
     assert "start it with --kv-events N" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_a_server_caches_is_published_as_vllm_publishes(serve: Serve, tmp_path: Path) -> None:
     server = serve("--kv-events=64")
     endpoint, replay = f"ipc://{tmp_path}/events", f"ipc://{tmp_path}/replay"

@@ -75,6 +75,7 @@ def test_it_ends_with_an_error_of_its_own_and_others_go_on(server: ServeProcess,
     assert complete(server.client, "Count from 1 to 50.", max_tokens=400) == whole
 
 
+@pytest.mark.slow
 def test_a_stream_says_so_in_an_event(server: ServeProcess) -> None:
     body = {"prompt": [5, BROKEN], "max_tokens": 8, "stream": True}
     response = server.client.post("/v1/completions", json=body)

@@ -14,7 +14,7 @@ import pytest
         pytest.param(cases.answers_are_those_of_a_server_without_it, marks=pytest.mark.slow),
         cases.a_conversation_finds_what_was_said,
         pytest.param(cases.a_burst_with_one_beginning_computes_it_once, marks=pytest.mark.slow),
-        cases.pages_make_room_under_pressure,
+        pytest.param(cases.pages_make_room_under_pressure, marks=pytest.mark.slow),
         pytest.param(cases.host_memory_has_what_the_device_forgot, marks=pytest.mark.slow),
     ],
 )

@@ -46,6 +46,7 @@ def page_bytes() -> int:
     return 2 * 4 * 6 * 2 * 64 * 16
 
 
+@pytest.mark.slow
 def test_a_request_that_can_never_fit_fails_alone(serve: Serve) -> None:
     server = serve(f"--kv-memory={32 * page_bytes()}")
     long, short = items("lookup_long", 1)[0], items("add", 1)[0]

@@ -43,6 +43,7 @@ def checks(header: KernelHeader) -> list[str]:
     return asserted
 
 
+@pytest.mark.slow
 def test_the_compiler_agrees(
     headers: list[KernelHeader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,15 @@ def test_sampler_draws_what_its_reference_draws(emulate: Emulate, vocab: int, bl
     assert (arrays.completed[0], arrays.head["slots_done"][0]) == (77, 0)
 
 
-@pytest.mark.parametrize(("top_k", "top_p"), [(0, 0.9), (1500, 1.0), (1500, 0.8), (20, 0.9)])
+@pytest.mark.parametrize(
+    ("top_k", "top_p"),
+    [
+        (0, 0.9),
+        (1500, 1.0),
+        pytest.param(1500, 0.8, marks=pytest.mark.slow),
+        pytest.param(20, 0.9, marks=pytest.mark.slow),
+    ],
+)
 def test_a_block_that_lists_its_tokens_beside_one_that_has_too_many(
     emulate: Emulate, top_k: int, top_p: float
 ) -> None:

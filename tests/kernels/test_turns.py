@@ -27,7 +27,7 @@ def test_no_client_is_in_anothers_way(program: Path, script: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("script", ["refused", "never_whole"])
+@pytest.mark.parametrize("script", ["refused", pytest.param("never_whole", marks=pytest.mark.slow)])
 def test_nobody_gives_way_to_what_cannot_run(program: Path, script: str) -> None:
     """S7."""
     done = subprocess.run([program, script], capture_output=True, text=True, timeout=PROGRAM_S)

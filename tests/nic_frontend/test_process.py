@@ -67,6 +67,7 @@ def test_sigterm_ends_streams_that_take_too_long(
     assert backend.open_rows() == 0
 
 
+@pytest.mark.slow
 def test_a_killed_frontend_leaves_its_lease_to_the_next(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_killed_frontend_leaves_its_lease_to_the_next(
     assert httpx.post(f"{second.url}/v1/completions", json={"prompt": "x"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_more_connections_than_the_soft_limit_of_files(
     backend: MockBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -97,6 +99,7 @@ def test_more_connections_than_the_soft_limit_of_files(
     assert "ulimit" not in frontend.end()
 
 
+@pytest.mark.slow
 def test_too_few_files_are_told(
     backend: MockBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
@@ -156,6 +159,7 @@ def test_streams_outlive_a_frontend_that_stands_still(
     wait_until(lambda: backend.open_rows() == 0)
 
 
+@pytest.mark.slow
 def test_suspended_for_longer_than_the_lease(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:

@@ -59,7 +59,8 @@ class Crowd:
             thread.join(WAIT_S)
 
 
-@pytest.mark.parametrize("turns", [1, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("turns", [1, 6])
 def test_one_of_two_frontends_ends_without_a_loss(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process], turns: int
 ) -> None:

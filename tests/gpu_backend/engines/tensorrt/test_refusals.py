@@ -123,6 +123,7 @@ FAILURES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", FAILURES)
 def test_tensorrts_objects_end_before_the_gpus_context_wherever_a_start_fails(
     failure: str, fake: Path, tmp_path: Path
