@@ -203,7 +203,15 @@ def test_parameters_that_are_too_large(speak: Speak, parser: str) -> None:
         assert accepted(frontend, call.replace("weather", "f"))
         assert accepted(frontend, call.replace("city", "town")) != strict
         assert not accepted(frontend, call.replace("weather", "whether"))
-    body = forced("required", {**other, "strict": True})
-    error = error_of(frontend.client.post("/v1/chat/completions", json=body), 400)
-    assert error["param"] == "tool_choice"
-    assert "more states than are allowed" in error["message"]
+    larger = {"type": "string", "enum": [f"number {i}" for i in range(100_000)]}
+    another = {"name": "f", "parameters": {"type": "object", "properties": {"a": larger}}}
+    post(frontend, "/v1/chat/completions", {**forced("required", TOOL, another), "truncate_prompt_tokens": 9})
+    assert accepted(frontend, call.replace("weather", "f").replace("city", "town"))
+    for tool, told in (
+        (other, "more states than are allowed"),
+        (another, "has more than 1048576 characters"),
+    ):
+        body = forced("required", {**tool, "strict": True})
+        error = error_of(frontend.client.post("/v1/chat/completions", json=body), 400)
+        assert error["param"] == "tool_choice"
+        assert told in error["message"]
