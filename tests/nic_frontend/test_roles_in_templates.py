@@ -123,6 +123,12 @@ def test_the_system_that_is_shown_beside_the_user_at_the_end() -> None:
     assert render(SYSTEM_AT_THE_END, *talk[:3]) == "[user]Be brief.\n\nHi[assistant]Hello."
 
 
+def test_the_system_stays_where_an_answer_may_not_be_the_end() -> None:
+    refuses = "{% if messages[-1].role == 'assistant' %}{{ raise_exception('no question') }}{% endif %}"
+    talk = [*said("system: Be brief.", "user: Hi"), CALLING, RESULT]
+    assert render(refuses + HERMES, *talk) == render(HERMES, *talk)
+
+
 def test_thoughts_of_answers_that_become_one() -> None:
     template = GEMMA.replace("message.content }}", "message.content }}{{ message.reasoning_content }}")
     first, second = said("assistant: Let me", "assistant: see.")
