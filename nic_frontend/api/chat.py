@@ -16,7 +16,7 @@ from nic_frontend.api.conversation import (
     shown_tools,
     tools_for_template,
 )
-from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_unsupported
+from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_unsupported, with_typed_choice
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
 from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
@@ -33,6 +33,7 @@ from nic_frontend.grammar.calls import Function
 async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_CHAT)
     check_length(body.get("messages"), served.limits)
+    body = with_typed_choice(body)
     request = checked(body, ChatRequest)
     fields = ("max_completion_tokens", "max_tokens")
     field = next((name for name in fields if getattr(request, name) is not None), fields[0])

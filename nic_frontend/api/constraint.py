@@ -23,6 +23,7 @@ from nic_frontend.grammar.expression import (
     until,
     without,
 )
+from nic_frontend.grammar.store import Looser
 from nic_frontend.parsing.reasoning import ReasoningParser
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
@@ -94,20 +95,23 @@ class Maker:
         self._served = served
 
     async def block(self, reasoning: ReasoningParser | None) -> bytes:
+        wanted, otherwise = self._constraint, None
+        if wanted.loosened != wanted:
+            looser = Maker(wanted.loosened, self._parser, self._served)
+            otherwise = Looser(looser.source(reasoning), lambda: looser.expression(reasoning))
+        return await self._served.grammars.block(
+            self.source(reasoning), lambda: self.expression(reasoning), wanted.param, otherwise=otherwise
+        )
+
+    def source(self, reasoning: ReasoningParser | None) -> dict[str, Any]:
+        """What decides which grammar it is."""
         wanted = self._constraint
-        looser = Maker(wanted.loosened, self._parser, self._served) if wanted.loosened != wanted else None
-        source: dict[str, Any] = {
+        return {
             "content": wanted.content.key if wanted.content else None,
             "tools": [[tool.name, tool.parameters, tool.strict] for tool in wanted.tools],
             "calls": [wanted.must, wanted.many, self._parser.__name__ if self._parser else None],
             "thinks": [reasoning.opening, reasoning.closing, reasoning.inside] if reasoning else None,
         }
-        return await self._served.grammars.block(
-            source,
-            lambda: self.expression(reasoning),
-            wanted.param,
-            otherwise=(lambda: looser.expression(reasoning)) if looser is not None else None,
-        )
 
     def expression(self, reasoning: ReasoningParser | None) -> Expression:
         return self._answer(EMPTY) if reasoning is None else self._behind_thoughts(reasoning)

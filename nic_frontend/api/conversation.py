@@ -162,11 +162,12 @@ def for_template(messages: list[Message]) -> list[Message]:
 def _message(message: Message, names: dict[str, str]) -> Message:
     """`names` are those of the functions that were called so far, by the calls' ids."""
     message = _of_tools(message, names)
-    content = message.get("content") or message.get("refusal")
+    content = message.get("content")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
     if message["role"] == "tool" and "name" not in message:
         shown["name"] = names.get(message["tool_call_id"], "")
     if message["role"] == "assistant":
+        shown["content"] = "\n".join(filter(None, (shown["content"], message.get("refusal"))))
         if calls := message.get("tool_calls"):
             shown["tool_calls"] = [_call(call) for call in calls]
             names |= {call["id"]: call["function"]["name"] for call in calls}

@@ -122,6 +122,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return found
 
 
+def with_typed_choice(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same, but a `tool_choice` that has no type names a function: some clients leave the type out."""
+    choice = fields.get("tool_choice")
+    if not isinstance(choice, dict) or "type" in choice:
+        return fields
+    return {**fields, "tool_choice": {"type": "function", **choice}}
+
+
 def refuse_unsupported(fields: dict[str, Any], *unsupported: Neutral) -> None:
     """Raises ApiError 400 that names all fields which ask for something."""
     refused = [

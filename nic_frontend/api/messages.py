@@ -95,11 +95,16 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
 
 
 def _choice(choice: schema.Choice | None) -> tuple[str, list[str] | None]:
-    """As a kind in OpenAI's words, and the tool's name where it has one."""
+    """As a kind in OpenAI's words, and the tool's name where it has one. Raises ApiError 400 where that is
+    missing.
+    """
     if choice is None:
         return "auto", None
     if choice.type == "tool":
-        return "required", [choice.name or ""]
+        if choice.name is None:
+            name = "tool_choice.name"
+            raise bad_request(f"'{name}' is missing", name, "missing_required_parameter")
+        return "required", [choice.name]
     return {"any": "required"}.get(choice.type, choice.type), None
 
 

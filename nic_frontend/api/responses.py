@@ -20,6 +20,7 @@ from nic_frontend.api.fields import (
     UNSUPPORTED_IN_BLOCKS,
     UNSUPPORTED_IN_RESPONSES,
     refuse_unsupported,
+    with_typed_choice,
 )
 from nic_frontend.api.job import Job
 from nic_frontend.api.notes import on_fields
@@ -51,6 +52,7 @@ NEEDED = {
 async def parse_response(body: dict[str, Any], served: Served) -> Job:
     refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_BLOCKS, UNSUPPORTED_IN_RESPONSES)
     _check_items(body.get("input"), served)
+    body = with_typed_choice(body)
     request = checked(body, ResponsesRequest)
     sampling = {name: getattr(request, name) for name in SAMPLING}
     parameters = parse(

@@ -20,7 +20,7 @@ ALLOWED: dict[str, tuple[type[Block], ...]] = {
         schema.ToolUseBlock,
     ),
 }
-BILLING = "x-anthropic-billing-header"  # with which a block of the system begins
+BILLING = "x-anthropic-billing-header:"  # with which the system may begin
 
 
 def messages_of(request: CountRequest) -> list[Message]:
@@ -32,7 +32,7 @@ def messages_of(request: CountRequest) -> list[Message]:
         _check(turn, f"messages[{index}]")
     leading = list(takewhile(lambda turn: turn.role == "system", request.messages))
     told = [request.system, *(turn.content for turn in leading)]
-    system = "\n\n".join(text for content in told if (text := _system(content)))  # type: ignore[arg-type]
+    system = "\n\n".join(text for content in told if (text := _unbilled(text_of(content))))  # type: ignore[arg-type]
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     later = request.messages[len(leading) :]
     for assistant, turns in groupby(later, lambda turn: turn.role == "assistant"):
@@ -62,12 +62,11 @@ def _check(turn: Turn, where: str) -> None:
         )
 
 
-def _system(content: str | list[schema.TextBlock] | None) -> str:
-    """Without what Claude Code tells Anthropic's billing: it differs from request to request, so no prompt
-    would begin as a cached one does.
+def _unbilled(system: str) -> str:
+    """Without the line that Claude Code begins with for Anthropic's billing: it differs from request to
+    request, so no prompt would begin as a cached one does.
     """
-    blocks = [schema.TextBlock(content)] if isinstance(content, str) else content or []
-    return text_of([block for block in blocks if not block.text.startswith(BILLING)])
+    return system.partition("\n")[2].lstrip("\n") if system.startswith(BILLING) else system
 
 
 def text_of(content: str | list[schema.TextBlock] | None) -> str:
@@ -91,7 +90,7 @@ def _user(turns: Iterator[Turn]) -> list[Message]:
                 results.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block)})
             elif isinstance(block, schema.TextBlock):
                 texts.append(block)
-        content = _system(texts) if turn.role == "system" else text_of(texts)
+        content = text_of(texts)
         if content and said and said[-1]["role"] == turn.role:
             said[-1]["content"] += f"\n{content}"
         elif content:

@@ -11,9 +11,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
-from nic_frontend.errors import bad_request, too_many_grammars
+from nic_frontend.errors import ApiError, bad_request, too_many_grammars
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.expression import Expression
 from nic_frontend.grammar.refusal import GrammarRefused
@@ -27,6 +27,13 @@ THREADS = 2
 
 Key = bytes
 Make = Callable[[], Expression]
+
+
+class Looser(NamedTuple):
+    """The grammar that takes the place of one that cannot be compiled."""
+
+    source: Any
+    make: Make
 
 
 class Grammars:
@@ -46,9 +53,9 @@ class Grammars:
         """Whether the backend takes any."""
         return self._max_words > 0
 
-    async def block(self, source: Any, make: Make, param: str, *, otherwise: Make | None = None) -> bytes:
+    async def block(self, source: Any, make: Make, param: str, *, otherwise: Looser | None = None) -> bytes:
         """The compiled grammar that `make` describes, which runs in a thread; where that cannot be compiled,
-        the one that `otherwise` does. `source` is JSON: equal ones have equal grammars.
+        `otherwise`. `source` is JSON: equal ones have equal grammars.
 
         Raises ApiError 400 naming `param`, and 429 when too many wait.
         """
@@ -58,7 +65,12 @@ class Grammars:
                 param,
                 "unsupported_parameter",
             )
-        key = self._key(source, param)
+        try:
+            key = self._key(source, param)
+        except ApiError:
+            if otherwise is None:
+                raise
+            return await self.block(*otherwise, param)
         if (found := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
             self._metrics.grammars_reused += 1
@@ -69,10 +81,11 @@ class Grammars:
         if key not in self._compiling:
             if len(self._compiling) >= MAX_WAITING:
                 raise too_many_grammars(param)
-            self._compiling[key] = asyncio.ensure_future(self._compile(key, make, param, otherwise))
+            self._compiling[key] = asyncio.ensure_future(self._compile(key, make, otherwise, param))
         return await asyncio.shield(self._compiling[key])  # others may wait for it when this client leaves
 
     def _key(self, source: Any, param: str) -> Key:
+        """Raises ApiError 400 for a source that is too large."""
         try:
             text = json.dumps(source)
         except RecursionError as error:
@@ -81,7 +94,7 @@ class Grammars:
             raise bad_request(f"'{param}' has more than {MAX_SOURCE} characters", param, "invalid_value")
         return hashlib.sha256(text.encode()).digest()
 
-    async def _compile(self, key: Key, make: Make, param: str, otherwise: Make | None) -> bytes:
+    async def _compile(self, key: Key, make: Make, otherwise: Looser | None, param: str) -> bytes:
         def of(make: Make) -> bytes:
             try:
                 return compiled(make(), self._max_words)
@@ -96,7 +109,7 @@ class Grammars:
             except GrammarRefused:
                 if otherwise is None:
                     raise
-                return of(otherwise)
+                return of(otherwise.make)
 
         asked = time.perf_counter()
         try:

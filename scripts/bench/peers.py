@@ -87,7 +87,7 @@ def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[li
 def measure(server: Server, part: str, model: str, arguments: argparse.Namespace) -> None:
     """One part. Leaves its JSON."""
     flags, windows = part_flags(part, model, arguments)
-    drain = arguments.drain or DRAIN_S[part]
+    drain = DRAIN_S[part] if arguments.drain is None else arguments.drain
     longest = arguments.window + drain + OVERHEAD_S
     if part == "interference" and arguments.begin is not None:
         flags.append(f"--every={longest:g}")

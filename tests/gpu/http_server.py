@@ -48,7 +48,8 @@ def wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
             if httpx.get(f"{url}/health").status_code == 200:
                 return
         except httpx.TransportError:
-            time.sleep(0.1)
+            pass
+        time.sleep(0.1)
 
 
 async def stream(client: httpx.AsyncClient, item: Item) -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import Frontend, Speak, StartBackend, StartFrontend
-from kept import Kept
+from kept import Kept, end
 from mock_backend import MockBackend
 from scripted_answers import say
 from templates import write_model_with
 from tiny_model import build_tokenizer, write_model
 
 from nic_frontend import service
-from nic_frontend.host_segment import segment_path
 from nic_frontend.tokenizer_trial import try_tokenizer
 
 __all__ = [
     "attached_at_once",
+    "failed",
     "kept",
     "kept_frontend",
     "model_dir",
@@ -31,15 +31,11 @@ __all__ = [
     "tokenizers_tried_once",
 ]
 
+TRIED: set[tuple[bytes, int]] = set()  # contents of tokenizer.json, and sizes of vocabularies
+
 
 def ring_of_its_own() -> Path:
     return Path(f"/dev/shm/blink-test-{uuid.uuid4().hex[:12]}")
-
-
-def end(backend: MockBackend) -> None:
-    """Stops it, and removes what frontends of its ring that were killed have left."""
-    backend.stop()
-    segment_path(backend.path).unlink(missing_ok=True)
 
 
 class Speakers:
@@ -55,43 +51,48 @@ class Speakers:
             if of == template and has_no_options and not options and not kept.in_use:
                 break
         else:
-            directory = write_model_with(self._folder / f"model{len(self._started)}", template)
-            backend = MockBackend(ring_of_its_own(), directory, max_context=4096).start()
-            kept = Kept(Frontend(backend, directory, **options))
+            kept = self._new(template, options)
             self._started.append((template, not options, kept))
         frontend = kept.use()
         frontend.backend.script = say(tokens)
         return frontend
 
-    def rest(self) -> None:
+    def _new(self, template: str, options: dict[str, Any]) -> Kept:
+        directory = write_model_with(self._folder / f"model{len(self._started)}", template)
+
+        def start() -> Frontend:
+            backend = MockBackend(ring_of_its_own(), directory, max_context=4096).start()
+            return Frontend(backend, directory, **options)
+
+        return Kept(start)
+
+    def rest(self, failed: bool) -> None:
         for _, _, kept in self._started:
             if kept.in_use:
-                kept.rest()
+                kept.rest(failed)
 
     def close(self) -> None:
         for _, _, kept in self._started:
-            kept.frontend.stop()
-            end(kept.frontend.backend)
+            kept.close()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # not "session": tests of other folders may run behind these
 def tokenizers_tried_once() -> Iterator[None]:
     """A trial takes a process, and nearly all frontends of these tests have the same tokenizer."""
-    tried: set[tuple[bytes, int]] = set()
 
     def try_once(directory: Path, vocab_size: int) -> None:
         path = directory / "tokenizer.json"
         key = path.read_bytes() if path.exists() else b"", vocab_size
-        if key not in tried:
+        if key not in TRIED:
             try_tokenizer(directory, vocab_size)
-            tried.add(key)
+            TRIED.add(key)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "try_tokenizer", try_once)
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def attached_at_once() -> Iterator[None]:
     """A mock backend's heart beats every millisecond."""
     with pytest.MonkeyPatch.context() as patch:
@@ -131,21 +132,26 @@ def start_frontend(model_dir: Path) -> Iterator[StartFrontend]:
         frontend.stop()
 
 
+@pytest.fixture
+def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Whether the test has failed, as far as it has come."""
+    before = request.session.testsfailed
+    return lambda: request.session.testsfailed > before
+
+
 @pytest.fixture(scope="module")
 def kept(model_dir: Path) -> Iterator[Kept]:
-    backend = MockBackend(ring_of_its_own(), model_dir).start()
-    frontend = Frontend(backend, model_dir)
-    yield Kept(frontend)
-    frontend.stop()
-    end(backend)
+    found = Kept(lambda: Frontend(MockBackend(ring_of_its_own(), model_dir).start(), model_dir))
+    yield found
+    found.close()
 
 
 @pytest.fixture
-def kept_frontend(kept: Kept) -> Iterator[Frontend]:
+def kept_frontend(kept: Kept, failed: Callable[[], bool]) -> Iterator[Frontend]:
     """One for all tests of the module that use this fixture, who have it and its backend as `frontend` and
     `backend`."""
     yield kept.use()
-    kept.rest()
+    kept.rest(failed())
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +162,8 @@ def speakers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speakers]:
 
 
 @pytest.fixture
-def speak(speakers: Speakers) -> Iterator[Speak]:
+def speak(speakers: Speakers, failed: Callable[[], bool]) -> Iterator[Speak]:
     """A function that starts a frontend of a model with a template, and a backend that answers a text. Those
     without options are kept for the module's next test."""
     yield speakers.speak
-    speakers.rest()
+    speakers.rest(failed())

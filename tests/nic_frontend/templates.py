@@ -85,6 +85,13 @@ GEMMA = """
 <start_of_turn>model
 {% endif %}"""
 
+# As Gemma 2's and Mistral 0.1's: the system has no place at all.
+NO_SYSTEM = (
+    """
+{%- if messages[0].role == "system" %}{{ raise_exception("no system") }}{% endif %}"""
+    + GEMMA
+)
+
 # As Mistral Small's: users and answers take turns, between which there may be calls and results.
 STRICT_MISTRAL = (
     """
@@ -96,6 +103,16 @@ STRICT_MISTRAL = (
 {%- elif message.role not in ("assistant", "tool") %}{{ raise_exception("unknown role") }}{% endif %}
 {%- endfor %}"""
     + MISTRAL
+)
+
+# As Mistral 0.3's and Nemo's: the system is shown beside the user's turn, where that is the last message.
+SYSTEM_AT_THE_END = STRICT_MISTRAL.replace(
+    "[{{ message.role }}]{{ message.content }}",
+    """
+{%- if message.role != "system" %}[{{ message.role }}]
+{%- if loop.last and message.role == "user" and messages[0].role == "system" %}{{ messages[0].content }}
+
+{% endif %}{{ message.content }}{% endif %}""",
 )
 
 

@@ -183,6 +183,7 @@ def test_count_of_a_whole_conversation(speak: Speak) -> None:
         ({"messages": [*BODY["messages"], {"role": "assistant", "content": "Well,"}]}, "'messages[1]'"),
         ({"tool_choice": {"type": "any"}}, "'tool_choice'"),
         ({"tool_choice": {"type": "tool", "name": "g"}, "tools": [TOOL]}, "'tool_choice' names 'g'"),
+        ({"tool_choice": {"type": "tool"}, "tools": [TOOL]}, "'tool_choice.name' is missing"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]}, "messages[0].content"),
         ({"mcp_servers": [{}]}, "'mcp_servers'"),
         ({"output_config": {"effort": "most"}}, "'output_config.effort' must be one of 'high'"),

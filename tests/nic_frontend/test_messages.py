@@ -56,14 +56,24 @@ def test_messages_as_clients_write_them(frontend: Frontend, backend: MockBackend
 def test_refusals_are_shown(frontend: Frontend, backend: MockBackend, tokens: Tokenizer) -> None:
     """Of an answer that another server gave."""
     user = {"role": "user", "content": "a"}
-    for message in (
-        {"content": None, "refusal": "No."},
-        {"content": [{"type": "refusal", "refusal": "No."}]},
+    text = {"type": "text", "text": "Well."}
+    for message, shown in (
+        ({"content": None, "refusal": "No."}, "No."),
+        ({"content": [{"type": "refusal", "refusal": "No."}]}, "No."),
+        ({"content": "Well.", "refusal": "No."}, "Well.\nNo."),
+        ({"content": [text], "refusal": "No."}, "Well.\nNo."),
+        ({"content": "Well.", "refusal": None}, "Well."),
     ):
         post(frontend, messages=[user, {"role": "assistant", **message}, user], max_tokens=1)
-        assert "assistant\nNo.<|im_end|>" in tokens.decode(
+        assert f"assistant\n{shown}<|im_end|>" in tokens.decode(
             backend.accepted[-1].prompt, skip_special_tokens=False
         )
+
+
+def test_only_the_assistant_refuses(frontend: Frontend, backend: MockBackend, tokens: Tokenizer) -> None:
+    """An unknown field of another message may be anything."""
+    post(frontend, messages=[{"role": "user", "content": "", "refusal": 5}], max_tokens=1)
+    assert "user\n<|im_end|>" in tokens.decode(backend.accepted[-1].prompt, skip_special_tokens=False)
 
 
 def test_options_of_the_template_may_have_any_name(frontend: Frontend) -> None:

@@ -80,6 +80,25 @@ def test_what_changes_with_every_request_is_not_shown(speak: Speak) -> None:
     assert prompt(frontend).startswith("<|im_start|>user")
 
 
+def test_what_stands_behind_what_changes_is_shown(speak: Speak) -> None:
+    """Gateways join the blocks of Claude Code's system to one text."""
+    frontend = speak(HERMES, "It rains.")
+    header = "x-anthropic-billing-header: cc_version=2.1; cch=4f1c2;"
+    for system in (
+        f"{header}\nBe brief.\nBe kind.",
+        f"{header}\n\nBe brief.\nBe kind.",
+        [{"type": "text", "text": f"{header}\nBe brief."}, {"type": "text", "text": "Be kind."}],
+    ):
+        post(frontend, system=system)
+        assert prompt(frontend).startswith("<|im_start|>system\nBe brief.\nBe kind.<|im_end|>")
+    for system in ("x-anthropic-billing-header is a header.", f"Be brief.\n{header}"):
+        post(frontend, system=system)
+        assert prompt(frontend).startswith(f"<|im_start|>system\n{system}<|im_end|>")
+    blocks = [{"type": "text", "text": "Be brief."}, {"type": "text", "text": header}]
+    post(frontend, system=blocks, messages=[*BODY["messages"], {"role": "system", "content": header}])
+    assert prompt(frontend).count(header) == 2
+
+
 def test_reminders_of_the_system_do_not_speak_for_the_user(speak: Speak) -> None:
     """Claude Code sends one behind most results. Templates forget what was thought before the user's last turn,
     and a turn that goes on has to begin as it did, to be found in the prefix cache.

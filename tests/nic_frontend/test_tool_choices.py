@@ -87,6 +87,25 @@ def test_forced_calls_of_other_endpoints(speak: Speak) -> None:
         assert not accepted(frontend, "Hello")
 
 
+def test_a_choice_without_a_type_names_a_function(speak: Speak) -> None:
+    call = WAYS["hermes"][1]
+    frontend = speak(HERMES, call)
+    tools = [{"type": "function", **TOOL}, {"type": "function", **OTHER}]
+    for path, body, where in (
+        ("/v1/chat/completions", forced({"function": {"name": "weather"}}, TOOL, OTHER), "tool_choice.function"),
+        ("/v1/responses", {"input": "hi", "tools": tools, "tool_choice": {"name": "weather"}}, "tool_choice.name"),
+    ):  # fmt: skip
+        answer = post(frontend, path, body).json()
+        assert answer.get("tool_choice") in (
+            None,
+            {"type": "function", "name": "weather"},
+        )  # as clients know it
+        assert accepted(frontend, call)
+        assert not accepted(frontend, call.replace("weather", "time"))
+        error = error_of(frontend.client.post(path, json={**body, "tool_choice": {}}), 400)
+        assert (error["param"], error["code"]) == (where, "missing_required_parameter")
+
+
 def function(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
@@ -184,7 +203,15 @@ def test_parameters_that_are_too_large(speak: Speak, parser: str) -> None:
         assert accepted(frontend, call.replace("weather", "f"))
         assert accepted(frontend, call.replace("city", "town")) != strict
         assert not accepted(frontend, call.replace("weather", "whether"))
-    body = forced("required", {**other, "strict": True})
-    error = error_of(frontend.client.post("/v1/chat/completions", json=body), 400)
-    assert error["param"] == "tool_choice"
-    assert "more states than are allowed" in error["message"]
+    larger = {"type": "string", "enum": [f"number {i}" for i in range(100_000)]}
+    another = {"name": "f", "parameters": {"type": "object", "properties": {"a": larger}}}
+    post(frontend, "/v1/chat/completions", {**forced("required", TOOL, another), "truncate_prompt_tokens": 9})
+    assert accepted(frontend, call.replace("weather", "f").replace("city", "town"))
+    for tool, told in (
+        (other, "more states than are allowed"),
+        (another, "has more than 1048576 characters"),
+    ):
+        body = forced("required", {**tool, "strict": True})
+        error = error_of(frontend.client.post("/v1/chat/completions", json=body), 400)
+        assert error["param"] == "tool_choice"
+        assert told in error["message"]

@@ -38,6 +38,7 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
     (point,) = result["points"]
     assert point["requests_complete"] > 0
     assert point["requests_failed"] == 0
+    assert result["options"]["drain_s"] == peers.DRAIN_S["closed"]
     assert set(point["cpu"]) == {"server", "backend", "frontend"}
     assert point["cpu"]["server"]["seconds"] > point["cpu"]["frontend"]["seconds"] > 0
     assert result["run"]["commit"] == "abc"
@@ -46,6 +47,14 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
     assert str(tmp_path) not in json.dumps(result)  # a result says nothing of the machine's directories
     assert str(ROOT) not in json.dumps(result)
     assert result["client"]["cores_allowed"] == [min(os.sched_getaffinity(0))]
+
+
+def test_what_is_open_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
+    flags = ("--part=closed", "--concurrency=1", "--window=2", "--bench-flag=--warmup=0")
+    done = run(tmp_path, *flags, "--drain=0")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "blink-demo-closed.json").read_text())
+    assert result["options"]["drain_s"] == 0
 
 
 def test_runs_of_one_machine_are_disturbed_in_step(tmp_path: Path) -> None:

@@ -12,9 +12,14 @@ from nic_frontend.errors import ApiError
 from nic_frontend.grammar import store
 from nic_frontend.grammar.expression import Expression, literal
 from nic_frontend.grammar.refusal import GrammarRefused
-from nic_frontend.grammar.store import Grammars
+from nic_frontend.grammar.store import Grammars, Looser
 from nic_frontend.metrics import Metrics
 from ringbuffer.grammar import accepts, unpack
+
+LARGE = "x" * store.MAX_SOURCE
+DEEP: list[object] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
 
 
 class Maker:
@@ -109,21 +114,35 @@ def test_bad_sources() -> None:
     def recur() -> Expression:
         return recur()
 
-    deep: list[object] = []
-    for _ in range(100_000):
-        deep = [deep]
-
     async def work(grammars: Grammars) -> None:
         for source, make, told in (
             (1, refuse, "'p' cannot be enforced: no (at #/x)"),
             (2, recur, "nested too deeply"),
-            ("x" * (1 << 20), refuse, "has more than"),
-            (deep, refuse, "too many levels"),
+            (LARGE, refuse, "has more than"),
+            (DEEP, refuse, "too many levels"),
         ):
             for _ in range(2):
                 with pytest.raises(ApiError) as refused:
                     await grammars.block(source, make, "p")
                 assert refused.value.status == 400
                 assert told in str(refused.value)
+
+    run(work)
+
+
+def test_what_is_looser_takes_the_place_of_what_cannot_be_compiled() -> None:
+    def refuse() -> Expression:
+        raise GrammarRefused("no", "#/x")
+
+    async def work(grammars: Grammars) -> None:
+        looser = Looser("looser", lambda: literal("x"))
+        for source in (1, LARGE, DEEP):
+            for _ in range(2):
+                block = await grammars.block(source, refuse, "p", otherwise=looser)
+                assert accepts(unpack(block), b"x")
+        for source in (LARGE, DEEP):
+            with pytest.raises(ApiError) as refused:
+                await grammars.block(source, refuse, "p", otherwise=Looser(source, refuse))
+            assert refused.value.status == 400
 
     run(work)
