@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from limits import PROGRAM_S
 
 CLIENTS = Path(__file__).resolve().parents[2] / "scripts" / "clients"
 
 
+@pytest.mark.slow
 def test_the_openai_client() -> None:
     """This environment has it. Its structured answers are random ones."""
     with subprocess.Popen(

@@ -46,7 +46,7 @@ def test_a_url_of_pydantics() -> None:
     assert len(compiled(of_schema(URL), SMALL)) // 4 < SMALL // 4
 
 
-@pytest.mark.parametrize("most", [128, 255, 2083])
+@pytest.mark.parametrize("most", [128, 255, pytest.param(2083, marks=pytest.mark.slow)])
 def test_no_url_is_longer_than_it_may_be(most: int) -> None:
     schema = {**URL, "maxLength": most}
     scheme = longest(schema, "", "://b")
