@@ -85,6 +85,7 @@ def test_nothing_is_left_behind(measured: tuple[dict[str, Any], str]) -> None:
     assert not list(Path("/dev/shm").glob("blink-bench-*-shm"))
 
 
+@pytest.mark.slow
 def test_what_cannot_run_here_is_left_out_and_told() -> None:
     told = bench("--requests=20", "--streams=1", "--tokens=10", "--prompt-tokens=4").stdout
     assert "shm" in told.splitlines()[0]

@@ -21,7 +21,7 @@ LIMITS = Limits(
 )
 
 
-@pytest.mark.parametrize("kv_fp8", [False, True])
+@pytest.mark.parametrize("kv_fp8", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("head_dim", "head"), [(64, 0), pytest.param(128, 3, marks=pytest.mark.slow)])
 def test_a_needle_is_found_at_any_depth(tmp_path: Path, head_dim: int, head: int, kv_fp8: bool) -> None:
     make_needle_model(tmp_path, 4, 2, head_dim, head, LIMITS.max_context)

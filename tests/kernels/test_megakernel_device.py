@@ -78,6 +78,7 @@ def test_weights_in_fp8(emulate: Emulate, positions: list[int], blocks: int, siz
     check_decoder(emulate, positions, blocks, sizes, False, HALVES, ScaleForm.ROW)
 
 
+@pytest.mark.slow
 def test_weights_and_cache_in_fp8(emulate: Emulate) -> None:
     check_decoder(emulate, *FP8_CASES["one"], False, (0.75, 0.25), ScaleForm.ROW)
 

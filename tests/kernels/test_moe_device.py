@@ -188,15 +188,15 @@ UNIT_SUM = 2.0**32  # kSumUnit
     ("n_experts", "per_token", "hidden", "intermediate", "blocks", "form"),
     [
         (12, 4, 96, 64, 5, None),
-        (128, 8, 64, 768, 8, None),
+        pytest.param(128, 8, 64, 768, 8, None, marks=pytest.mark.slow),
         pytest.param(255, 1, 2056, 64, 4, None, marks=pytest.mark.slow),
-        (7, 7, 2080, 128, 3, None),
+        pytest.param(7, 7, 2080, 128, 3, None, marks=pytest.mark.slow),
         (4, 1, 64, 1088, 4, None),
         (12, 4, 96, 128, 5, ScaleForm.ROW),
         pytest.param(9, 8, 592, 896, 4, ScaleForm.ROW, marks=pytest.mark.slow),
         (7, 3, 2192, 128, 5, ScaleForm.ROW),  # two rounds of an item, the second of which has one chunk
         pytest.param(9, 8, 128, 896, 8, ScaleForm.BLOCK, marks=pytest.mark.slow),
-        (7, 3, 2176, 128, 5, ScaleForm.BLOCK),
+        pytest.param(7, 3, 2176, 128, 5, ScaleForm.BLOCK, marks=pytest.mark.slow),
     ],
 )
 def test_experts_of_one_token(

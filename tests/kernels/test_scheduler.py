@@ -216,7 +216,14 @@ def test_whoever_was_staged_early_keeps_nobody_out(run_simulation: Callable[...,
     run_simulation(1006, sizes, 1500)
 
 
-@pytest.mark.parametrize("arm_margin_ns", [ARM_NEVER, ARM_LATE, ARM_AT_ONCE])
+@pytest.mark.parametrize(
+    "arm_margin_ns",
+    [
+        pytest.param(ARM_NEVER, marks=pytest.mark.slow),
+        ARM_LATE,
+        pytest.param(ARM_AT_ONCE, marks=pytest.mark.slow),
+    ],
+)
 def test_more_than_1000_steps_in_one_request(
     run_simulation: Callable[..., Coverage], arm_margin_ns: int
 ) -> None:

@@ -109,6 +109,7 @@ def test_what_the_scheduler_computes_is_followed(served: Served) -> None:
     assert reader.poll() == []  # all of it was there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("served", [(2, 32)], indirect=True)
 def test_a_reader_that_slept_through_an_overflow_knows_what_is_left(served: Served) -> None:
     """The queue has 1024 places: a reader that stands still while more happens is told everything anew."""

@@ -183,6 +183,7 @@ def test_a_lost_lease_fails_open_requests_and_is_renewed(
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_a_heartbeat_that_stands_still(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
     backend = start_backend(step_s=0.01)
     frontend = start_frontend(backend)

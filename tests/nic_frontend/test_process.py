@@ -48,6 +48,7 @@ def test_sigterm_lets_streams_finish(
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_sigterm_ends_streams_that_take_too_long(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:

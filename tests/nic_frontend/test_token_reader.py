@@ -285,6 +285,7 @@ def test_a_full_queue_loses_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_idle_costs_next_to_nothing(bench: Bench) -> None:
     before = time.process_time()
     time.sleep(1.0)

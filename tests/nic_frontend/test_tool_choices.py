@@ -190,7 +190,8 @@ def test_parameters_that_cannot_be_enforced(speak: Speak) -> None:
     assert accepted(frontend, '<tool_call>{"name": "f", "arguments": {"b": 1}}</tool_call>')
 
 
-@pytest.mark.parametrize("parser", ["hermes", pytest.param("pythonic", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parser", ["hermes", "pythonic"])
 def test_parameters_that_are_too_large(speak: Speak, parser: str) -> None:
     """That shows only when the grammar is compiled: then no tool's are held to, unless it is strict."""
     frontend = speak(HERMES, "Hello", tool_call_parser=parser)

@@ -86,6 +86,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_matrices_are_spread_as_blinks_are(weights: dict[str, Any]) -> None:
     for name, (mean, std, _) in weights.items():
         if name.endswith(("proj.weight", "w13_weight", "0.weight")):

@@ -116,6 +116,7 @@ def test_each_failure_is_told_and_the_others_are_measured(
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_chunks_of_several_tokens_are_counted_by_usage(tmp_path: Path) -> None:
     with BadServer(bad_server.packed) as server:
         done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)

@@ -139,6 +139,7 @@ def test_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
     check(step, shapes, limits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ScaleForm)
 @pytest.mark.parametrize("model", FP8_MODELS)
 def test_many_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:

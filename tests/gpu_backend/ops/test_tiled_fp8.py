@@ -33,7 +33,7 @@ def in_fp8(m: int, k: int, n: int, epilogue: Epilogue, form: ScaleForm) -> tuple
 
 
 @pytest.mark.parametrize("form", ScaleForm)
-@pytest.mark.parametrize("multiprocessors", [78, 132])
+@pytest.mark.parametrize("multiprocessors", [pytest.param(78, marks=pytest.mark.slow), 132])
 def test_every_number_of_rows_has_a_kernel(form: ScaleForm, multiprocessors: int) -> None:
     target = Target(multiprocessors)
     products = [(4096, 14336, Epilogue.GATED), (14336, 4096, Epilogue.ADD), (4096, 6144, Epilogue.STORE)]

@@ -125,6 +125,7 @@ def test_everything_is_released(log: Log) -> None:
     assert objects_that_ended(log) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "kinds"),
     [
@@ -153,6 +154,7 @@ def test_copies_and_child_graphs_of_kernels_are_launched(fake: Path, tmp_path: P
     assert len(captures(log)) == 36
 
 
+@pytest.mark.slow
 def test_all_contexts_share_the_kernels_that_the_edition_for_rtx_compiles(fake: Path, tmp_path: Path) -> None:
     """And the next start has them: they end after the contexts and before the engines, in both."""
     serves = script("rtx", "fake_tensorrt.ComputeCapability.SM90 = 90")

@@ -85,7 +85,13 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("reason", REFUSALS)
+FAST = ("no library", "experts", "a plan that does not load")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [pytest.param(reason, marks=[pytest.mark.slow] * (reason not in FAST)) for reason in REFUSALS],
+)
 def test_what_does_not_serve_is_refused_in_one_line(reason: str, fake: Path, tmp_path: Path) -> None:
     library, config, change, message = REFUSALS[reason]
     out, log = run(fake, tmp_path, script(library, change), config)
