@@ -99,7 +99,8 @@ BLINK_FN void Scheduler<P>::consider(uint32_t considered) {
   p.sync();
 }
 
-// Whether the request that is next in line has its turn before a prompt of this rank.
+// Whether the request that is next in line has its turn before a prompt of this rank. Before ~0u, where there is no
+// prompt, whoever waits has.
 template <class P>
 BLINK_FN bool Scheduler<P>::line_is_before(uint32_t rank) {
   if (!s.prioritized && rank == prompt_rank(0, 0)) return false;
@@ -108,7 +109,7 @@ BLINK_FN bool Scheduler<P>::line_is_before(uint32_t rank) {
   return arrival != kNone && is_before(arrival, rank);
 }
 
-// ... the request that arrived then.
+// Whether the request that arrived then has.
 template <class P>
 BLINK_FN bool Scheduler<P>::is_before(uint64_t arrival, uint32_t rank) {
   const blink_request& r = c.requests[arrival_slot(arrival)];
