@@ -36,7 +36,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0x209139d7f2f2a188
+SCHEDULER_LAYOUT_HASH = 0xfb8fa46e3bbc137a
 
 
 class SequenceUse(IntEnum):
@@ -47,10 +47,10 @@ class SequenceUse(IntEnum):
 
 
 Request = np.dtype({
-    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "epoch", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted", "client", "placed"],
-    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84],
-    "itemsize": 88,
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "epoch", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted", "client", "placed", "priority", "reserved"],
+    "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<i4", "<u4"],
+    "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92],
+    "itemsize": 96,
 })
 
 Sequence = np.dtype({
@@ -124,7 +124,7 @@ KvEventState = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
+    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "prioritized", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, GrammarReading, "<u8", Stats, (LeaseRecord, (32,)), (ClientCount, (4096,)), ("<u8", (512,))],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 520, 1544, 67080],
     "itemsize": 71176,

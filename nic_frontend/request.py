@@ -27,6 +27,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    priority: int = 0  # from -128 to 127; lower is more urgent
     ignore_eos: bool = False
     stop_ids: tuple[int, ...] = ()
     salt: tuple[int, int] = (0, 0)  # two 64-bit words; equal ones share cached keys and values
@@ -198,6 +199,8 @@ class Request:
             "repetition_penalty": s.repetition_penalty,
             "presence_penalty": s.presence_penalty,
             "frequency_penalty": s.frequency_penalty,
+            "priority": s.priority,
+            "reserved": 0,
             "flags": s.controls.flags | (abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0),
             "ticket": 0,
             "client": self.client,

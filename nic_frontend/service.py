@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nic_frontend.api.parameters import Limits
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.bodies import Bodies
@@ -21,7 +21,7 @@ from nic_frontend.keys import Keys
 from nic_frontend.lease import Lease, phase_name
 from nic_frontend.live import Live
 from nic_frontend.metrics import Figures, Metrics
-from nic_frontend.options import FrontendOptions, VerbsRing
+from nic_frontend.options import PRIORITY, FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import Parsers, choose
 from nic_frontend.reporter import Reporter
 from nic_frontend.request_tracker import RequestTracker
@@ -147,8 +147,11 @@ class Service:
                 owned.callback(self.tracer.close)
             self.lease = Lease(self.transport)
             names = ("max_context", "prompt_heap", "output_heap", "vocab_size")
-            choices = min(options.max_choices, self.lease.n_slots)
-            self.limits = Limits(**{name: int(header[name]) for name in names}, max_choices=choices)
+            self.limits = Limits(
+                **{name: int(header[name]) for name in names},
+                max_choices=min(options.max_choices, self.lease.n_slots),
+                priorities=options.scheduling_policy == PRIORITY,
+            )
             self.bodies, self.metrics = Bodies(options.body_memory_bytes), Metrics()
             longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)
             self.grammars = Grammars(longest_grammar, self.metrics)

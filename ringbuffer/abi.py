@@ -29,7 +29,7 @@ OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
 SHOWN_STEPS = 64
-RING_LAYOUT_HASH = 0xc2ba240877458a55
+RING_LAYOUT_HASH = 0x1e460645ad4ca931
 
 
 class State(IntEnum):
@@ -146,9 +146,9 @@ LeaseAck = np.dtype({
 })
 
 Descriptor = np.dtype({
-    "names": ["sequence", "epoch", "prompt_tokens", "max_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "flags", "ticket", "client", "min_tokens", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "n_biases", "ban_words", "grammar_offset", "grammar_words", "grammar_name", "grammar_crc32c", "crc32c"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84, 88, 148, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196],
+    "names": ["sequence", "epoch", "prompt_tokens", "max_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "priority", "reserved", "flags", "ticket", "client", "min_tokens", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "n_biases", "ban_words", "grammar_offset", "grammar_words", "grammar_name", "grammar_crc32c", "crc32c"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "i1", "u1", "<u2", "<u4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 69, 70, 72, 76, 80, 84, 88, 148, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196],
     "itemsize": 200,
 })
 

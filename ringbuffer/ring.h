@@ -16,7 +16,9 @@
 #define BLINK_RING_H
 
 #ifdef __CUDACC_RTC__
+typedef signed char int8_t;
 typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
 typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
@@ -222,10 +224,12 @@ struct blink_descriptor {
   float repetition_penalty; /* > 0; 1 is off */
   float presence_penalty;   /* 0 is off */
   float frequency_penalty;  /* 0 is off */
-  uint32_t flags;           /* enum blink_request_flags */
-  uint32_t ticket;          /* order of submission within this lease, wrapping */
-  uint32_t client;          /* for whom: clients take turns, whatever their leases; any number, the same for the same */
-  uint32_t min_tokens;      /* end and stop ids are not sampled before this many output tokens */
+  int8_t priority;          /* lower is more urgent (S2); 0 is the default, and any number is one */
+  uint8_t reserved;
+  uint16_t flags;      /* enum blink_request_flags */
+  uint32_t ticket;     /* order of submission within this lease, wrapping */
+  uint32_t client;     /* for whom: clients take turns, whatever their leases; any number, the same for the same */
+  uint32_t min_tokens; /* end and stop ids are not sampled before this many output tokens */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of

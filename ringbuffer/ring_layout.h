@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xc2ba240877458a55ull
+#define BLINK_RING_LAYOUT_HASH 0x1e460645ad4ca931ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -105,7 +105,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, top_k) == 52, "blink_de
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, repetition_penalty) == 56, "blink_descriptor.repetition_penalty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 60, "blink_descriptor.presence_penalty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 64, "blink_descriptor.frequency_penalty");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 68, "blink_descriptor.flags");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, priority) == 68, "blink_descriptor.priority");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, reserved) == 69, "blink_descriptor.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 70, "blink_descriptor.flags");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, client) == 76, "blink_descriptor.client");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, min_tokens) == 80, "blink_descriptor.min_tokens");
@@ -235,6 +237,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, repetition_penalty) \
   X(blink_descriptor, presence_penalty) \
   X(blink_descriptor, frequency_penalty) \
+  X(blink_descriptor, priority) \
+  X(blink_descriptor, reserved) \
   X(blink_descriptor, flags) \
   X(blink_descriptor, ticket) \
   X(blink_descriptor, client) \

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from nic_frontend.api.constraint import Blocks, Constraint, blocks_of, check_ends
 from nic_frontend.api.controls import controls_of
 from nic_frontend.api.fields import Neutral, check_tokens, refuse_unsupported
-from nic_frontend.api.parameters import Limits, parse
+from nic_frontend.api.limits import Limits
+from nic_frontend.api.parameters import parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, Likeliest
 from nic_frontend.api.served import Served

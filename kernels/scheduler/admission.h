@@ -14,14 +14,6 @@
 
 namespace blink {
 
-// True if a sequence was added. False: nothing waits, or the request whose turn it is must wait on: nobody overtakes it
-// (S2).
-template <class P>
-BLINK_FN bool Scheduler<P>::admit_next() {
-  const uint64_t arrival = next_ready();
-  return arrival != kNone && admit(arrival_slot(arrival));
-}
-
 // The next in line, staged and with its grammar; what of that is missing is read as far as this turn may. kNone: nobody
 // waits, or the next in line is not ready.
 template <class P>

@@ -19,6 +19,9 @@ BLINK_FN inline uint64_t make_arrival(uint64_t claim, uint32_t order, uint32_t s
 BLINK_FN inline uint64_t make_turn(uint64_t claim) {
   return claim << 25;
 }
+BLINK_FN inline uint64_t arrival_claim(uint64_t arrival) {
+  return arrival >> 25;
+}
 BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
   return arrival & (BLINK_MAX_SLOTS - 1);
 }
@@ -158,11 +161,25 @@ BLINK_FN constexpr bool are_one_word(uint64_t first, uint64_t second) {
 static_assert(are_one_word(__builtin_offsetof(blink_descriptor, sequence),
                            __builtin_offsetof(blink_descriptor, epoch)));
 static_assert(are_one_word(__builtin_offsetof(blink_descriptor, ticket), __builtin_offsetof(blink_descriptor, client)));
+static_assert(__builtin_offsetof(blink_descriptor, priority) % 4 == 0);
 
 // Two words of a descriptor that are one, by one load: each load crosses PCIe when the ring is in host memory.
 template <class P>
 BLINK_FN uint64_t Scheduler<P>::load_two(const uint32_t* first) const {
   return p.load(reinterpret_cast<const uint64_t*>(first));
+}
+
+// The priority is the first byte of a word.
+template <class P>
+BLINK_FN int32_t Scheduler<P>::load_priority(const blink_descriptor& d) const {
+  return int8_t(p.load(reinterpret_cast<const uint32_t*>(&d.priority)));
+}
+
+// Until a request has a priority of its own, plans need not ask who is more urgent. Called by one thread.
+template <class P>
+BLINK_FN void Scheduler<P>::prioritize(blink_request& r, int32_t priority) {
+  r.priority = priority;
+  if (priority) p.raise(&s.prioritized, 1u);
 }
 
 // One slot's request word changed; `older` as above. True if it is a new submission. A word that breaks the protocol
@@ -178,10 +195,13 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   const bool fresh = valid && r.state == BLINK_STATE_EMPTY && low(word) == r.submission + 1;
   const bool submitted = fresh && command == BLINK_COMMAND_SUBMIT;
   uint32_t order = 0, client = 0;  // none, also if the payload was overtaken, and nobody knows its ticket (R4)
+  int32_t priority = 0;
   if (submitted) {
     const blink_descriptor& d = c.descriptors[slot];
     const uint64_t whose = load_two(&d.sequence), turn = load_two(&d.ticket);
-    if (whose == pair_word(low(word), lease.epoch)) order = ticket_order(low(turn), lease), client = high(turn);
+    const int32_t wanted = load_priority(d);
+    if (whose == pair_word(low(word), lease.epoch))
+      order = ticket_order(low(turn), lease), client = high(turn), priority = wanted;
   }
   if (older && (order == 0 || order >= lease.newest)) return false;
   c.seen[slot] = word;
@@ -205,6 +225,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
     r.arrival = make_arrival(s.claims + 1, order ? order : kNewTicket, slot);
     r.client = client;
     r.placed = order != 0;
+    prioritize(r, priority);
     publish(slot);
     return true;
   }

@@ -52,8 +52,8 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   }
   if (load.batch_slots == 0) {
     if (c.host_pages && plan_copies(id, n_decoding)) return true;
-    // Prompts under way have all the pages, and each waits for another's: the youngest gives way (S7).
-    if (in_flight() == 0 && s.n_zombies == 0) preempt_one(1);
+    // Prompts under way have all the pages, and each waits for another's: one gives way (S7).
+    if (in_flight() == 0 && s.n_zombies == 0) leave(next_to_leave());
     return false;
   }
   close_plan(id, n_decode, load);
@@ -140,8 +140,11 @@ BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uin
   consider_anew();
   while (load.batch_slots < slots && load.tokens < limit && load.work < limit) {
     const NextPrompt next = next_prompt();
-    if (room && (next.sequence == BLINK_NO_SEQUENCE || line_is_before(next.behind))) {
-      room = admit_next() ? room - 1 : 0;
+    if (room && line_is_before(next.rank)) {
+      const uint64_t arrival = next_ready();
+      // Another is next where the one that was cannot run: that one need not be more urgent than the prompt.
+      if (s.prioritized && arrival != kNone && !is_before(arrival, next.rank)) continue;
+      room = arrival != kNone && admit(arrival_slot(arrival)) ? room - 1 : 0;  // nobody overtakes one that must wait
       continue;
     }
     if (next.sequence == BLINK_NO_SEQUENCE) break;

@@ -1,5 +1,5 @@
-/* Preemption: a sequence leaves the batch and waits again, when pages run out or when its client has more places in the
- * batch than one and another client none (S7).
+/* Preemption: a sequence leaves the batch and waits again, when pages run out or when one that waits is more urgent, or
+ * its client has more places in the batch than one and another client none (S7).
  */
 #ifndef BLINK_SCHEDULER_PREEMPTION_H
 #define BLINK_SCHEDULER_PREEMPTION_H
@@ -18,52 +18,84 @@ BLINK_FN void Scheduler<P>::make_room() {
       if (decoding(sequence) && needs_page(sequence)) ++sums;
     }
     sums = p.reduce(sums, Sum());
-    if (low(sums) <= pool.available() + high(sums) || !preempt_one(1)) break;
+    if (low(sums) <= pool.available() + high(sums) || !leave(next_to_leave())) break;
   }
   if (s.n_zombies) reap();
 }
 
-// Where the batch is full, the next in line is given a place if its client has none and another client has several. The
-// one that gives way finds what was computed for it in the prefix cache when it comes back; without one, it would begin
-// anew, which costs more than the wait. False: nobody gives way.
+// Where the batch is full, the next in line is given the place of one that is less urgent; or of one that is as urgent,
+// if its client has no place and the other's client has several. The one that gives way finds what was computed for it
+// in the prefix cache when it comes back; without one, it would begin anew, which costs more than the wait. False:
+// nobody gives way.
 template <class P>
 BLINK_FN bool Scheduler<P>::give_place() {
-  auto has_no_place = [&](uint64_t arrival) {
-    return arrival != kNone && !places_of(c.requests[arrival_slot(arrival)].client);
+  auto wants_place = [&](uint64_t arrival) {
+    if (arrival == kNone) return false;
+    if (!places_of(c.requests[arrival_slot(arrival)].client)) return true;
+    return s.prioritized && who_yields(arrival) != BLINK_NO_SEQUENCE;
   };
   // Where nobody is to give way, nothing is read for it. What cannot run leaves the line, and another is next.
-  if (!c.prefix_cache || !has_no_place(next_in_line({0, 0}, false).arrival)) return false;
-  return has_no_place(next_ready()) && preempt_one(2);
+  return c.prefix_cache && wants_place(next_in_line({0, 0}, false).arrival) && leave(who_yields(next_ready()));
 }
 
-// Of the client that has most places, at least `least_places`, the youngest that needs a further step, but never the
-// oldest of all (S7). False: there is none.
+// The sequence that gives its place to the request that arrived then, or BLINK_NO_SEQUENCE.
 template <class P>
-BLINK_FN bool Scheduler<P>::preempt_one(uint32_t least_places) {
-  uint64_t oldest = kNone, youngest = 0;
-  uint32_t most = 0;
-  auto arrival = [&](uint32_t i) {
-    return c.sequences[i].use == BLINK_SEQUENCE_ACTIVE ? c.requests[c.sequences[i].slot].arrival : kNone;
-  };
-  for (uint32_t i = tid; i < t.n_sequences; i += threads) oldest = Min()(oldest, arrival(i));
-  oldest = p.reduce(oldest, Min());
-  auto may = [&](uint32_t i) { return arrival(i) != kNone && arrival(i) != oldest && !ending(c.sequences[i]); };
+BLINK_FN uint32_t Scheduler<P>::who_yields(uint64_t arrival) {
+  if (arrival == kNone) return BLINK_NO_SEQUENCE;
+  const blink_request& r = c.requests[arrival_slot(arrival)];
+  const uint32_t last = next_to_leave();
+  if (last == BLINK_NO_SEQUENCE) return BLINK_NO_SEQUENCE;
+  const blink_sequence& sequence = c.sequences[last];
+  const int32_t priority = c.requests[sequence.slot].priority;
+  const bool yields =
+      priority == r.priority ? !places_of(r.client) && places_of(sequence.client) > 1 : priority > r.priority;
+  return yields ? last : BLINK_NO_SEQUENCE;
+}
+
+// Of the sequences that need a further step, the least urgent; of these, those of the client that has most places; and
+// of these the youngest. Never the first of all, the oldest of the most urgent ones: it goes on whatever the others do,
+// so there is always progress (S7). BLINK_NO_SEQUENCE: there is none.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::next_to_leave() {
+  auto active = [&](uint32_t i) { return c.sequences[i].use == BLINK_SEQUENCE_ACTIVE; };
+  auto request = [&](uint32_t i) -> const blink_request& { return c.requests[c.sequences[i].slot]; };
+  uint32_t urgent = ~0u, least = 0;
+  uint64_t first = kNone, youngest = 0;
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-    if (may(i)) most = Max()(most, places_of(c.sequences[i].client));
+    if (active(i)) urgent = Min()(urgent, priority_order(request(i).priority));
   }
-  most = p.reduce(most, Max());
-  if (most < least_places) return false;
+  urgent = p.reduce(urgent, Min());
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-    if (may(i) && places_of(c.sequences[i].client) == most) youngest = Max()(youngest, arrival(i));
+    if (active(i) && priority_order(request(i).priority) == urgent) first = Min()(first, request(i).arrival);
+  }
+  first = p.reduce(first, Min());
+  auto may = [&](uint32_t i) { return active(i) && request(i).arrival != first && !ending(c.sequences[i]); };
+  auto claim = [&](uint32_t i) {  // priority:16 | places in the batch:16, of which there is one at least
+    return priority_order(request(i).priority) << 16 | places_of(c.sequences[i].client);
+  };
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    if (may(i)) least = Max()(least, claim(i));
+  }
+  least = p.reduce(least, Max());
+  for (uint32_t i = tid; i < t.n_sequences; i += threads) {
+    if (may(i) && claim(i) == least) youngest = Max()(youngest, request(i).arrival);
   }
   youngest = p.reduce(youngest, Max());
-  if (tid == 0) preempt(c.requests[arrival_slot(youngest)].sequence_index);
+  return least ? c.requests[arrival_slot(youngest)].sequence_index : BLINK_NO_SEQUENCE;
+}
+
+// The sequence is preempted, if there is one.
+template <class P>
+BLINK_FN bool Scheduler<P>::leave(uint32_t sequence) {
+  if (sequence == BLINK_NO_SEQUENCE) return false;
+  p.sync();  // all have seen what they decided by
+  if (tid == 0) preempt(sequence);
   p.sync();
   return true;
 }
 
-// The request keeps its arrival, so of its client it is the first to come back, and its published tokens, so nothing is
-// lost.
+// The request keeps its arrival, so of its client's that are as urgent it is the first to come back, and its published
+// tokens, so nothing is lost.
 template <class P>
 BLINK_FN void Scheduler<P>::preempt(uint32_t sequence) {
   const uint32_t slot = c.sequences[sequence].slot;

@@ -124,6 +124,8 @@ class Scheduler {
   BLINK_FN uint32_t scan_requests(bool older);
   BLINK_FN bool on_request_word(uint32_t slot, bool older);
   BLINK_FN uint64_t load_two(const uint32_t* first) const;
+  BLINK_FN int32_t load_priority(const blink_descriptor& d) const;
+  BLINK_FN void prioritize(blink_request& r, int32_t priority);
   BLINK_FN void reset_slots(uint32_t lease);
   BLINK_FN void publish_stats();
 
@@ -179,7 +181,6 @@ class Scheduler {
   BLINK_FN void give_grammar_back(uint32_t sequence);
 
   // ------------------------------------------------------------ admission.h
-  BLINK_FN bool admit_next();
   BLINK_FN uint64_t next_ready();
   BLINK_FN void accept(blink_request& r, const blink_descriptor& d);
   BLINK_FN bool admit(uint32_t slot);
@@ -262,13 +263,16 @@ class Scheduler {
   BLINK_FN void consider_anew();
   BLINK_FN void consider(uint32_t sequence);
   BLINK_FN uint32_t considered_of(uint32_t client);
-  BLINK_FN bool line_is_before(uint32_t behind);
+  BLINK_FN bool line_is_before(uint32_t rank);
+  BLINK_FN bool is_before(uint64_t arrival, uint32_t rank);
   BLINK_FN NextPrompt next_prompt();
 
   // ------------------------------------------------------------ preemption.h
   BLINK_FN void make_room();
   BLINK_FN bool give_place();
-  BLINK_FN bool preempt_one(uint32_t least_places);
+  BLINK_FN uint32_t next_to_leave();
+  BLINK_FN uint32_t who_yields(uint64_t arrival);
+  BLINK_FN bool leave(uint32_t sequence);
   BLINK_FN void preempt(uint32_t sequence);
 
   // ------------------------------------------------------------ commit.h

@@ -39,6 +39,8 @@ struct blink_request {
   uint32_t restarted; /* it was paused before its first token: what it finds now it may have computed itself */
   uint32_t client;    /* for whom, as its descriptor says */
   uint32_t placed; /* 0: its descriptor could not be read when it was submitted: it arrives when its payload is whole */
+  int32_t priority; /* as its descriptor says: of lower ones, all come before those of higher ones (S2) */
+  uint32_t reserved;
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -181,8 +183,8 @@ struct blink_scheduler_state {
   uint32_t n_zombies;    /* sequences ZOMBIE */
   uint32_t n_staged;     /* sequences STAGED */
   uint32_t planned;      /* step launched + 1 is planned and waits for the next execution to launch it */
-  uint32_t reserved;
-  uint64_t idle_head; /* the line of the idle pages: places from the head to the tail, which only grow */
+  uint32_t prioritized;  /* a request has come whose priority is not 0: until then, nobody looks for what is urgent */
+  uint64_t idle_head;    /* the line of the idle pages: places from the head to the tail, which only grow */
   uint64_t idle_tail;
   uint64_t contents;      /* names that were given to pages' contents */
   uint64_t written;       /* up to this place of the line, idle pages have had a copy made in host memory (S19) */

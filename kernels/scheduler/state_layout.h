@@ -1,13 +1,13 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x209139d7f2f2a188ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xfb8fa46e3bbc137aull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 88, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 96, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
@@ -27,6 +27,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 72, "blink_requ
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 76, "blink_request.restarted");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 80, "blink_request.client");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 84, "blink_request.placed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, priority) == 88, "blink_request.priority");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 92, "blink_request.reserved");
 BLINK_ASSERT(sizeof(struct blink_sequence) == 88, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
@@ -134,7 +136,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 76, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 80, "blink_scheduler_state.n_zombies");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 84, "blink_scheduler_state.n_staged");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 88, "blink_scheduler_state.planned");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 92, "blink_scheduler_state.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, prioritized) == 92, "blink_scheduler_state.prioritized");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 96, "blink_scheduler_state.idle_head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 104, "blink_scheduler_state.idle_tail");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, contents) == 112, "blink_scheduler_state.contents");
@@ -233,6 +235,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, restarted) \
   X(blink_request, client) \
   X(blink_request, placed) \
+  X(blink_request, priority) \
+  X(blink_request, reserved) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -329,7 +333,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, n_zombies) \
   X(blink_scheduler_state, n_staged) \
   X(blink_scheduler_state, planned) \
-  X(blink_scheduler_state, reserved) \
+  X(blink_scheduler_state, prioritized) \
   X(blink_scheduler_state, idle_head) \
   X(blink_scheduler_state, idle_tail) \
   X(blink_scheduler_state, contents) \

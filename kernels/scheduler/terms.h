@@ -20,15 +20,17 @@ struct PrefixMatch {
   uint32_t awaits;       // the next page, if an earlier sequence computes it or host memory has it, or BLINK_NO_PAGE
 };
 
-// A request's place in the line (S2): by what its client has and has had, and of those with the same by its arrival.
+// A request's place in the line (S2): by its priority and what its client has and has had, and of those with the same
+// by its arrival.
 struct Place {
-  uint64_t client, arrival;
+  uint64_t claim, arrival;
 };
 
 // The prompt under way that a plan is to consider next, or BLINK_NO_SEQUENCE.
 struct NextPrompt {
   uint32_t sequence;
-  uint32_t behind;  // prompts of its client that the plan has considered
+  uint32_t rank;    // ~0u where there is none, else by its priority and the prompts of its client that the plan has
+                    // considered (turns.h)
   uint32_t others;  // that are still to be considered
 };
 

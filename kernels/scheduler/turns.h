@@ -1,9 +1,10 @@
 /* Whose turn it is: clients take turns in the line, and again where prompts share a step (S2).
  *
- * The client with the fewest places in the batch is next, and of those with as many the one that has had no turn since
- * it came to the line, or for longest. A client's own requests come in the order of their arrival. So whoever has
- * nothing in the batch waits for those alone that have nothing either and came before, however many requests another
- * client has; and nobody waits for ever, for whoever arrives later comes behind.
+ * All requests of one priority come before those of the next. Among equals, which all are unless the frontends are told
+ * otherwise, the client with the fewest places in the batch is next, and of those with as many the one that has had no
+ * turn since it came to the line, or for longest. A client's own requests come in the order of their arrival. So
+ * whoever has nothing in the batch waits for those alone that have nothing either and came before, however many
+ * requests another client has; and nobody waits for ever, for whoever arrives later comes behind.
  *
  * What a client has and has had is counted in two tables, at places that different bits of its number choose. The
  * smaller count is never too small, and too large only where others share both places.
@@ -13,11 +14,22 @@
 
 namespace blink {
 
-// What decides between clients: places in the batch:12 | claim and order of the turn:52.
+// A priority among those of others: from 0, the most urgent, to 255.
+BLINK_FN inline uint32_t priority_order(int32_t priority) {
+  return uint32_t(priority + 128);
+}
+
+// A prompt's place in a plan: priority:16 | prompts of its client that the plan has considered:16.
+BLINK_FN inline uint32_t prompt_rank(int32_t priority, uint32_t considered) {
+  return priority_order(priority) << 16 | considered;
+}
+
+// What decides between clients, before the arrival does: priority:8 | places in the batch:12 | claim of the turn:44.
 template <class P>
 BLINK_FN uint64_t Scheduler<P>::claim_of(const blink_request& r) const {
   const uint64_t last = Min()(count_of(r.client, false).turn, count_of(r.client, true).turn);
-  return uint64_t(Min()(places_of(r.client), 4095u)) << 52 | Max()(r.arrival, last) >> 12;
+  const uint64_t places = Min()(places_of(r.client), 4095u);
+  return uint64_t(priority_order(r.priority)) << 56 | places << 44 | arrival_claim(Max()(r.arrival, last));
 }
 
 // The place of the next that waits behind `after`, those aside whose payload was found torn just now; also those that
@@ -25,17 +37,17 @@ BLINK_FN uint64_t Scheduler<P>::claim_of(const blink_request& r) const {
 template <class P>
 BLINK_FN Place Scheduler<P>::next_in_line(Place after, bool unstaged) {
   Place next = {kNone, kNone};
-  for (uint32_t pass = 0; pass < 2; ++pass) {  // first the client, then of its requests the oldest
+  for (uint32_t pass = 0; pass < 2; ++pass) {  // first the claim, then of those who have it the oldest
     uint64_t least = kNone;
     for (uint32_t slot = tid; s.n_waiting && slot < c.n_slots; slot += threads) {
       const blink_request& r = c.requests[slot];
       if (!waiting(r) || torn(r) || (unstaged && r.sequence_index != BLINK_NO_SEQUENCE)) continue;
       const uint64_t claim = claim_of(r);
-      if (claim < after.client || (claim == after.client && r.arrival <= after.arrival)) continue;
-      if (pass == 0 || claim == next.client) least = Min()(least, pass ? r.arrival : claim);
+      if (claim < after.claim || (claim == after.claim && r.arrival <= after.arrival)) continue;
+      if (pass == 0 || claim == next.claim) least = Min()(least, pass ? r.arrival : claim);
     }
-    (pass ? next.arrival : next.client) = p.reduce(least, Min());
-    if (next.client == kNone) break;
+    (pass ? next.arrival : next.claim) = p.reduce(least, Min());
+    if (next.claim == kNone) break;
   }
   return next;
 }
@@ -51,11 +63,11 @@ BLINK_FN bool Scheduler<P>::unstage_behind(Place place) {
       const blink_request& r = c.requests[slot];
       if (!waiting(r) || r.sequence_index == BLINK_NO_SEQUENCE) continue;
       const uint64_t claim = claim_of(r);
-      if (pass == 0 || claim == last.client) most = Max()(most, pass ? r.arrival : claim);
+      if (pass == 0 || claim == last.claim) most = Max()(most, pass ? r.arrival : claim);
     }
-    (pass ? last.arrival : last.client) = p.reduce(most, Max());
+    (pass ? last.arrival : last.claim) = p.reduce(most, Max());
   }
-  if (last.client < place.client || (last.client == place.client && last.arrival <= place.arrival)) return false;
+  if (last.claim < place.claim || (last.claim == place.claim && last.arrival <= place.arrival)) return false;
   if (tid == 0) unstage(c.requests[arrival_slot(last.arrival)]);
   p.sync();
   return true;
@@ -87,12 +99,21 @@ BLINK_FN void Scheduler<P>::consider(uint32_t considered) {
   p.sync();
 }
 
-// Whether the request that is next in line has its turn before a prompt with so many of its client's `behind` it.
+// Whether the request that is next in line has its turn before a prompt of this rank. Before ~0u, where there is no
+// prompt, whoever waits has.
 template <class P>
-BLINK_FN bool Scheduler<P>::line_is_before(uint32_t behind) {
-  if (behind == 0) return false;
+BLINK_FN bool Scheduler<P>::line_is_before(uint32_t rank) {
+  if (!s.prioritized && rank == prompt_rank(0, 0)) return false;
+  if (rank == ~0u) return true;
   const uint64_t arrival = next_in_line({0, 0}, false).arrival;
-  return arrival != kNone && considered_of(c.requests[arrival_slot(arrival)].client) < behind;
+  return arrival != kNone && is_before(arrival, rank);
+}
+
+// Whether the request that arrived then has.
+template <class P>
+BLINK_FN bool Scheduler<P>::is_before(uint64_t arrival, uint32_t rank) {
+  const blink_request& r = c.requests[arrival_slot(arrival)];
+  return prompt_rank(r.priority, considered_of(r.client)) < rank;
 }
 
 // Prompts of a client that the plan has considered.
@@ -104,28 +125,29 @@ BLINK_FN uint32_t Scheduler<P>::considered_of(uint32_t client) {
   return p.reduce(n, Sum());
 }
 
-// Of the prompts under way that were not considered yet, the oldest of those whose clients have had the fewest
-// considered.
+// Of the prompts under way that were not considered yet, the most urgent, of these those whose clients have had the
+// fewest considered, and of these the oldest.
 template <class P>
 BLINK_FN NextPrompt Scheduler<P>::next_prompt() {
-  uint32_t n = 0, behind = ~0u;
+  auto rank_of = [&](const blink_sequence& q) { return prompt_rank(c.requests[q.slot].priority, q.behind); };
+  uint32_t n = 0, rank = ~0u;
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
     const blink_sequence& sequence = c.sequences[i];
     if (!prefilling(sequence) || sequence.considered) continue;
-    behind = Min()(behind, sequence.behind);
+    rank = Min()(rank, rank_of(sequence));
     ++n;
   }
   n = p.reduce(n, Sum());
-  if (n == 0) return {BLINK_NO_SEQUENCE, 0, 0};
-  behind = p.reduce(behind, Min());
+  if (n == 0) return {BLINK_NO_SEQUENCE, ~0u, 0};
+  rank = p.reduce(rank, Min());
   uint64_t oldest = kNone;
   for (uint32_t i = tid; i < t.n_sequences; i += threads) {
     const blink_sequence& sequence = c.sequences[i];
-    if (prefilling(sequence) && !sequence.considered && sequence.behind == behind)
+    if (prefilling(sequence) && !sequence.considered && rank_of(sequence) == rank)
       oldest = Min()(oldest, c.requests[sequence.slot].arrival);
   }
   oldest = p.reduce(oldest, Min());
-  return {c.requests[arrival_slot(oldest)].sequence_index, behind, n - 1};
+  return {c.requests[arrival_slot(oldest)].sequence_index, rank, n - 1};
 }
 
 }  // namespace blink

@@ -19,8 +19,9 @@ from nic_frontend.api.fields import (
     refuse_unsupported,
 )
 from nic_frontend.api.job import Job
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.notes import on_fields
-from nic_frontend.api.parameters import Limits, check_streams_no_prompt_logprobs, parse
+from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.served import Served

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
-from nic_frontend.api.parameters import Limits
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
 from nic_frontend.parsing.registry import Parsers

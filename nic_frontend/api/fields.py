@@ -26,7 +26,6 @@ UNSUPPORTED: Neutral = {
     "logits_processors": (None, []),
     "logprob_token_ids": (None, []),
     "modalities": (None, ["text"]),
-    "priority": (None, 0),
     "prompt_embeds": (None,),
     "repetition_detection": (None,),
     "return_prompt_text": (None, False),
@@ -92,6 +91,7 @@ UNSUPPORTED_IN_MESSAGES: Neutral = {
     "container": (None,),
     "mcp_servers": (None, []),
     "parallel_tool_calls": (None, True),
+    "priority": (None, 0),
     "stop": (None, []),
     "top_logprobs": (None, 0),
 }

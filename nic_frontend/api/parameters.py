@@ -11,53 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.api.fields import check_tokens
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.generation import Generation
-from nic_frontend.errors import PromptTooLong, bad_request, context_length_exceeded
+from nic_frontend.errors import bad_request, context_length_exceeded
 from nic_frontend.request import Sampling, words_of
 from ringbuffer import abi
 from ringbuffer.extents import NO_CONTROLS, Controls
 
 MAX_STOP_CHARACTERS = 2048  # of all stop strings together
 SEED_MASK = 2**64 - 1
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What this server can do, from the ring's header and the lease. Tokens, but for `max_choices`."""
-
-    max_context: int
-    prompt_heap: int  # of the lease
-    output_heap: int
-    vocab_size: int
-    max_choices: int  # prompts times n of one request
-
-    def check_choices(self, prompts: int, n: int, param: str) -> None:
-        """Raises ApiError 400 when this server could never hold that many choices at once."""
-        if prompts * n > self.max_choices:
-            raise bad_request(
-                f"'{param}' and 'n' ask for {prompts * n} choices; one request may have at most "
-                f"{self.max_choices}",
-                "n" if n > 1 else param,
-                "invalid_value",
-            )
-
-    def max_answer(self, prompt_tokens: int, param: str) -> int:
-        """Tokens left for the answer. Raises ApiError 400 when the prompt is empty or leaves no room."""
-        if prompt_tokens == 0:
-            raise bad_request(f"'{param}' has no tokens; at least one is needed", param, "invalid_value")
-        longest = min(self.max_context - 1, self.prompt_heap)
-        if prompt_tokens > longest:
-            raise PromptTooLong(prompt_tokens, longest, self.max_context, param)
-        return min(self.max_context - prompt_tokens, self.output_heap)
-
-    def max_open_answer(self, room: int, choices: int) -> int:
-        """Tokens of an answer of at most `room` where the client gives no limit.
-
-        All choices of one request fit the heap together.
-        """
-        granule = abi.OUTPUT_GRANULE
-        return min(room, max(self.output_heap // choices // granule, 1) * granule)
 
 
 class ModelSampling(NamedTuple):
@@ -102,6 +65,7 @@ class Parameters:
     ignore_eos: bool
     stop_ids: tuple[int, ...]
     salt: tuple[int, int]
+    priority: int
     logprobs: int | None  # so many of the likeliest tokens, beside the answer's own; None: nothing is told
     prompt_logprobs: int | None  # likewise of the prompt's tokens
     controls: Controls
@@ -181,6 +145,7 @@ class Parameters:
             ignore_eos=self.ignore_eos,
             stop_ids=self.stop_ids,
             salt=self.salt,
+            priority=self.priority,
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
             controls=self.controls,
@@ -238,6 +203,7 @@ def parse(
         ignore_eos=bool(request.ignore_eos),
         stop_ids=tuple(stop_ids),
         salt=_salt(request.cache_salt),
+        priority=limits.checked_priority(request.priority or 0),
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         shows_prompt_logprobs=request.prompt_logprobs is not None,

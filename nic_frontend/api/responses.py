@@ -39,7 +39,14 @@ from nic_frontend.parsing.splitter import Splitter
 T = TypeVar("T")
 
 LOGPROBS = "message.output_text.logprobs"  # in `include`
-SAMPLING = (*ModelSampling.__struct_fields__, "stream", "stop", "seed", "cache_salt")  # as chats have it
+SAMPLING = (
+    *ModelSampling.__struct_fields__,
+    "stream",
+    "stop",
+    "seed",
+    "cache_salt",
+    "priority",
+)  # as chats have it
 NEEDED = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.logprobs import TokenTexts
-from nic_frontend.api.parameters import Limits
 from nic_frontend.grammar.store import Grammars
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.template_renderer import Renderer

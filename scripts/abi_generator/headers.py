@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 SCALARS = {
+    "int8_t": "i1",
     "uint8_t": "u1",
+    "uint16_t": "<u2",
     "int32_t": "<i4",
     "uint32_t": "<u4",
     "int64_t": "<i8",

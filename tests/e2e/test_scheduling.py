@@ -118,3 +118,34 @@ def test_where_the_time_of_a_request_that_waited_went(serve: Serve) -> None:
     queue, prefill, decode = (float(sums[name]) for name in ("queue", "prefill", "decode"))
     assert queue > decode / 4  # the second waited as long as the first decoded, of which decode has two
     assert prefill < queue
+
+
+def test_an_urgent_request_is_answered_before_earlier_ones(serve: Serve) -> None:
+    """It has the place of one that runs, whose answer is the same as if nobody had come."""
+    server = serve("--max-batch=2", "--scheduling-policy=priority")
+    story = {"temperature": 0, "max_tokens": 300, "ignore_eos": True}
+    ordinary = [{**story, "prompt": f"Count from {n} to 150."} for n in range(6)]
+    urgent = {"prompt": "2 + 3 =", "temperature": 0, "max_tokens": 3, "priority": -5}
+    ended: list[int] = []
+
+    async def load() -> list[Reply]:
+        async with new_client(server.url) as client:
+
+            async def one(n: int, body: dict[str, Any]) -> Reply:
+                reply = await fetch(client, body)
+                ended.append(n)
+                return reply
+
+            open_ones = [asyncio.create_task(one(n, body)) for n, body in enumerate(ordinary)]
+            while server.stats()["waiting"] < 4:
+                await asyncio.sleep(0.01)
+            answer = await one(6, urgent)
+            return [*await asyncio.gather(*open_ones), answer]
+
+    (replies,) = together(load())
+    assert ended[0] == 6
+    assert replies[6].text.strip() == "5"
+    assert server.stats()["preempted"] == 1
+    assert [reply.text for reply in replies[:6]] == [
+        reply.text for reply in ask(server.url, ordinary, clients=1)
+    ]

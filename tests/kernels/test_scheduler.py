@@ -38,6 +38,7 @@ class Sizes(ctypes.Structure):
         ("host_pages", ctypes.c_uint32),
         ("copied_pages", ctypes.c_uint32),
         ("grammar_words", ctypes.c_uint32),
+        ("priorities", ctypes.c_uint32),
     ]
 
 
@@ -111,6 +112,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         attention_keys=draw(st.sampled_from([0, 32, 500])),
         stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
         grammar_words=draw(st.sampled_from([0, 200, 700, 10_000])),
+        priorities=draw(st.sampled_from([0, 0, 2, 5, 256])),
         **draw(
             st.sampled_from(
                 [told(0), told(1), told(5), told(64), told(1000), kept(3, 1), kept(40, 4), kept(200, 30)]
@@ -205,6 +207,21 @@ def test_invariants_hold_in_some_simulations(run_simulation: Callable[..., Cover
 def test_the_simulations_exercise_everything(run_simulation: Callable[..., Coverage]) -> None:
     """The property test means something only if its simulations reach the rare paths."""
     assert not {name: count for name, count in covered(run_simulation, 80).items() if count <= 20}
+
+
+@pytest.mark.parametrize("priorities", [2, 5, 256])
+def test_priorities_starve_nobody_when_pages_run_out(
+    run_simulation: Callable[..., Coverage], priorities: int
+) -> None:
+    """S2, S7: everything that was asked ends, with the right answer, whoever gave way to whom."""
+    preempted = 0
+    for seed in range(4):
+        sizes = Sizes(
+            48, 3, 12, 160, 4, 60, 64, 4, ARM_AT_ONCE, mixed_share=16, prefix_cache=seed != 3,
+            stage_words=16, priorities=priorities, **told(0),
+        )  # fmt: skip
+        preempted += run_simulation(seed, sizes, 3000).preempted
+    assert preempted > 20
 
 
 def test_whoever_was_staged_early_keeps_nobody_out(run_simulation: Callable[..., Coverage]) -> None:

@@ -15,8 +15,9 @@ from sse import parse as parse_events
 from nic_frontend.abi import EVENT_TOKENS_MAX
 from nic_frontend.api.call import BURST_TOKENS, Call
 from nic_frontend.api.job import Job
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.logprobs import TokenTexts
-from nic_frontend.api.parameters import Limits, parse
+from nic_frontend.api.parameters import parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.text_answer import TextAnswer

@@ -13,12 +13,14 @@ from ringbuffer import abi
 
 SAMPLING = Sampling(
     max_tokens=11, seed=2**63 + 5, min_tokens=3, temperature=0.5, top_p=0.25, min_p=0.125, top_k=7,
-    repetition_penalty=1.5, presence_penalty=-0.5, frequency_penalty=0.75, ignore_eos=True, stop_ids=(8, 9),
+    repetition_penalty=1.5, presence_penalty=-0.5, frequency_penalty=0.75, priority=-5,
+    ignore_eos=True, stop_ids=(8, 9),
 )  # fmt: skip
 WRITTEN: dict[str, Any] = {
     "sequence": 0, "epoch": 0, "prompt_tokens": 4, "max_tokens": 11, "min_tokens": 3, "seed": 2**63 + 5,
     "salt": [0, 0], "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repetition_penalty": 1.5,
-    "presence_penalty": -0.5, "frequency_penalty": 0.75, "flags": abi.RequestFlags.IGNORE_EOS, "ticket": 0,
+    "presence_penalty": -0.5, "frequency_penalty": 0.75, "priority": -5, "reserved": 0,
+    "flags": abi.RequestFlags.IGNORE_EOS, "ticket": 0,
     "client": 77, "n_stop_ids": 2, "stop_ids": [8, 9] + [0] * 13, "prompt_offset": 0, "prompt_room": 0,
     "output_offset": 0, "output_room": 0, "logprob_words": 0, "prompt_logprob_words": 0, "n_biases": 0,
     "ban_words": 0, "grammar_offset": 0, "grammar_words": 0, "grammar_name": 0, "grammar_crc32c": 0,
@@ -48,8 +50,8 @@ def test_values_are_written_by_name(monkeypatch: pytest.MonkeyPatch, backwards: 
 
 def test_a_field_too_many_or_too_few_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     known = fields()
-    monkeypatch.setattr(abi, "Descriptor", np.dtype([*known, ("priority", "<u4")]))
-    with pytest.raises(KeyError, match="priority"):
+    monkeypatch.setattr(abi, "Descriptor", np.dtype([*known, ("colour", "<u4")]))
+    with pytest.raises(KeyError, match="colour"):
         written()
     monkeypatch.setattr(abi, "Descriptor", np.dtype(known[1:]))
     with pytest.raises(KeyError, match="sequence"):

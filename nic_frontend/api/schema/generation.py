@@ -25,6 +25,9 @@ Biases = Annotated[
 TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=2**20)]
 BadWords = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=abi.MAX_BAN_WORDS // 2)]
 Seed = Annotated[int, Meta(ge=-(2**63))]
+Priority = Annotated[
+    int, Meta(ge=-128, le=127, description="Lower is more urgent. Needs --scheduling-policy priority.")
+]
 Salt = Annotated[str, Meta(min_length=1)]
 StopIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=abi.MAX_STOP_IDS)]
 
@@ -88,6 +91,7 @@ class Generation(Structured, kw_only=True):
     ) = None
     return_tokens_as_token_ids: bool | None = None
     cache_salt: Salt | None = None
+    priority: Priority | None = None
     add_special_tokens: bool | None = None
 
 

@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.chat import Effort, FunctionDefinition
-from nic_frontend.api.schema.generation import Likeliest, ModelSampling, Salt, Seed, Stop, Stops, Tokens
+from nic_frontend.api.schema.generation import (
+    Likeliest,
+    ModelSampling,
+    Priority,
+    Salt,
+    Seed,
+    Stop,
+    Stops,
+    Tokens,
+)
 from nic_frontend.api.schema.structure import Schema
 
 
@@ -108,4 +117,5 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     seed: Seed | None = None
     stop: Stop | Stops | None = None
     cache_salt: Salt | None = None
+    priority: Priority | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -10,7 +10,7 @@ import pytest
 from tiny_model import VOCAB_SIZE, write_model
 
 from blink.dynamo.request import ring_requests
-from nic_frontend.api.parameters import Limits
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import ApiError
 from nic_frontend.grammar.store import Grammars

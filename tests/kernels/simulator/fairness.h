@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,36 +18,40 @@ class Fairness {
   std::string error;
   uint32_t distrusted = ~0u;  // slots from here on are of a frontend that uses sequences again
 
-  // S2: a request keeps its age, paused or not. S7: whoever is paused was its client's youngest.
+  // S2: a request keeps its age, paused or not. S7: whoever is paused was of the least urgent, and its client's
+  // youngest of these.
   void look() {
-    std::map<uint64_t, uint32_t> running;
+    Running running;
     for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
       const blink_request& r = c.requests[slot];
-      if (runs(r)) running[r.arrival] = r.client;
+      if (runs(r)) running[rank(r)] = r.client;
     }
     take_turns(running);
     for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
       const blink_request& r = c.requests[slot];
       if (slot >= distrusted) break;
       if (r.state == BLINK_STATE_EMPTY || r.state == BLINK_STATE_DECODE_COMPLETED || !r.placed) continue;
-      const auto [known, fresh] = ages_.try_emplace({slot, r.submission}, r.arrival);
-      if (known->second != r.arrival) fail("S2: a request lost its age");
-      if (r.state != BLINK_STATE_DECODE_PAUSED || !ran_.count(r.arrival)) continue;
-      for (const auto& [arrival, client] : running) {
-        if (client == r.client && arrival > r.arrival) fail("S7: a younger one runs on than was paused");
+      const auto [known, fresh] = ages_.try_emplace({slot, r.submission}, rank(r));
+      if (known->second != rank(r)) fail("S2: a request lost its age");
+      if (r.state != BLINK_STATE_DECODE_PAUSED || !ran_.count(rank(r))) continue;
+      for (const auto& [other, client] : running) {
+        if (client == r.client && other.priority == r.priority && other.arrival > r.arrival)
+          fail("S7: a younger one runs on than was paused");
       }
-      if (!running.empty() && r.arrival < running.begin()->first) fail("S7: the oldest of all was paused");
+      if (goes_on_behind(r)) fail("S7: a less urgent one runs on than was paused");
+      if (!running.empty() && rank(r) < running.begin()->first) fail("S7: the first of all was paused");
     }
     ran_ = std::move(running);
   }
 
   // A step was launched, as the `nth` of this execution. A sequence that decodes has a batch slot in it, unless it
-  // needs a page and there are too few; the oldest prompt that was under way before the step was planned has one too,
-  // unless it awaits what another computes or host memory has, or there are no pages for it: neither starves the other
-  // (S15). One that the plan itself admitted behind its client's other prompts may find the step full (S2). Only
-  // prompts wait for two copy steps in a row (S19).
+  // needs a page and there are too few; the first of the prompts that were under way before the step was planned, the
+  // oldest of the most urgent ones, has one too, unless it awaits what another computes or host memory has, or there
+  // are no pages for it, or the plan has admitted a more urgent one: neither starves the other (S15). One that the plan
+  // itself admitted behind its client's other prompts may find the step full (S2). Only prompts wait for two copy steps
+  // in a row (S19).
   void launched(const blink_step_set& set, uint32_t nth) {
-    const std::set<uint64_t> under_way = std::exchange(under_way_, prompts_under_way());
+    const std::set<Rank> under_way = std::exchange(under_way_, prompts_under_way());
     const bool copies = set.head->kind == BLINK_STEP_COPY, again = copies && copied_;
     copied_ = copies;
     if (copies && !again) return;
@@ -64,22 +69,38 @@ class Fairness {
     // What was planned by the execution before may have been planned with fewer pages.
     const bool starving = nth == 0 || need > blink::PageCounts(c).available();
     const bool few = nth == 0 || blink::PageCounts(c).available() <= set.head->n_decode;
-    uint64_t oldest = ~0ull;  // of the prompts that are under way
-    bool oldest_in = true;
+    Rank first = kLast;                 // of the prompts that are under way
+    int32_t admitted = kLast.priority;  // the most urgent that the plan has admitted
+    bool first_in = true;
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
       if (decodes(i) && !in[i] && !(starving && needs_page(i))) fail("S15: a sequence that decodes was passed over");
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use != BLINK_SEQUENCE_ACTIVE || (sequence.fed >= sequence.prefill_end && !fed_prompt[i])) continue;
-      const uint64_t arrival = c.requests[sequence.slot].arrival;
+      const Rank prompt = rank(c.requests[sequence.slot]);
       const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few);
-      if (!under_way.count(arrival)) continue;
-      if (arrival < oldest) oldest = arrival, oldest_in = in[i] || may_wait;
+      if (!under_way.count(prompt)) {
+        admitted = std::min(admitted, prompt.priority);
+      } else if (prompt < first) {
+        first = prompt, first_in = in[i] || may_wait;
+      }
     }
-    if (!oldest_in && !copies) fail("S15: the oldest prompt was passed over");
+    if (!first_in && !copies && admitted >= first.priority) fail("S15: the oldest prompt was passed over");
   }
 
  private:
-  // A client's next in line, and which clients had one admitted since it is that.
+  // What decides between any two requests, but for their clients (S2).
+  struct Rank {
+    int32_t priority;
+    uint64_t arrival;
+    bool operator<(const Rank& b) const { return std::tie(priority, arrival) < std::tie(b.priority, b.arrival); }
+    bool operator!=(const Rank& b) const { return *this < b || b < *this; }
+  };
+  static constexpr Rank kLast{INT32_MAX, ~0ull};
+  static Rank rank(const blink_request& r) { return {r.priority, r.arrival}; }
+  using Running = std::map<Rank, uint32_t>;   // their clients
+  using Line = std::pair<int32_t, uint32_t>;  // those of a priority that a client has in the line
+
+  // A client's next in line of one priority, and which clients had one admitted since it is that.
   struct Head {
     uint64_t arrival;
     std::set<uint32_t> others;
@@ -89,56 +110,71 @@ class Fairness {
     return r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING;
   }
 
-  // S2: while a client's next waits, nobody is admitted who has more places in the batch, and no other client twice
-  // that has as many; and a client's own come in the order of their arrival. A torn payload has no place in the line,
-  // and whom it is for is not known; once it is whole it may be its client's turn, though it was never seen as the
-  // next. Hostile numbers of clients are chosen to share the places of others' counts.
-  void take_turns(const std::map<uint64_t, uint32_t>& running) {
-    std::map<uint32_t, uint64_t> next;
+  // Whether a sequence that is less urgent, and whose last token is still to be planned, is in the batch.
+  bool goes_on_behind(const blink_request& r) const {
+    for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
+      const blink_sequence& sequence = c.sequences[i];
+      if (sequence.use != BLINK_SEQUENCE_ACTIVE || c.requests[sequence.slot].priority <= r.priority) continue;
+      if (sequence.fed < sequence.prefill_end || decodes(i)) return true;
+    }
+    return false;
+  }
+
+  // S2: while a client's next waits, nobody is admitted who is less urgent; and of those that are as urgent, nobody who
+  // has more places in the batch, and no other client twice that has as many; and a client's own come in the order of
+  // their arrival. A torn payload has no place in the line, and whom it is for is not known; once it is whole it may be
+  // its client's turn, though it was never seen as the next. Hostile numbers of clients are chosen to share the places
+  // of others' counts.
+  void take_turns(const Running& running) {
+    std::map<Line, uint64_t> next;
     for (uint32_t slot = 0; slot < c.n_slots; ++slot) {
       const blink_request& r = c.requests[slot];
       if (r.state != BLINK_STATE_PREFILL_PENDING && r.state != BLINK_STATE_DECODE_PAUSED) continue;
       if (r.torn_last_ns || !r.placed) continue;
-      const auto [known, fresh] = next.try_emplace(r.client, r.arrival);
+      const auto [known, fresh] = next.try_emplace({r.priority, r.client}, r.arrival);
       known->second = std::min(known->second, r.arrival);
     }
     // In the batch when somebody was admitted since the last look: no fewer, and no more. Some may have ended since.
     std::map<uint32_t, uint32_t> least, most;
-    for (const auto& [arrival, client] : running) least[client] += ran_.count(arrival);
-    for (const auto& [arrival, client] : running) most[client] += !ran_.count(arrival);
-    for (const auto& [arrival, client] : ran_) ++most[client];
+    for (const auto& [rank, client] : running) least[client] += ran_.count(rank);
+    for (const auto& [rank, client] : running) most[client] += !ran_.count(rank);
+    for (const auto& [rank, client] : ran_) ++most[client];
     std::set<uint32_t> admitted;
-    for (const auto& [arrival, client] : running) {
-      if (!ran_.count(arrival)) admitted.insert(client);
+    for (const auto& [rank, client] : running) {
+      if (!ran_.count(rank)) admitted.insert(client);
     }
-    for (const auto& [arrival, client] : running) {
-      if (ran_.count(arrival)) continue;
-      if (next.count(client) && next[client] < arrival) fail("S2: a request was overtaken by one of its client's");
-      for (auto& [other, head] : heads_) {
-        const bool waits = next.count(other) && next[other] == head.arrival;
-        if (admitted.count(other) || !waits || distrusted != ~0u || least[client] < most[other]) continue;
+    for (const auto& [rank, client] : running) {
+      if (ran_.count(rank)) continue;
+      const auto own = next.find({rank.priority, client});
+      if (own != next.end() && own->second < rank.arrival) fail("S2: a request was overtaken by one of its client's");
+      for (auto& [line, head] : heads_) {
+        const auto& [priority, other] = line;
+        const auto waiting = next.find(line);
+        if (waiting == next.end() || waiting->second != head.arrival || distrusted != ~0u) continue;
+        if (priority < rank.priority) fail("S2: a request was overtaken by a less urgent one");
+        if (priority != rank.priority || admitted.count(other) || least[client] < most[other]) continue;
         if (least[client] > most[other]) fail("S2: a client with more places came before one with fewer");
         if (!head.others.insert(client).second) fail("S2: a client had two turns while another waited for its next");
       }
     }
-    std::map<uint32_t, Head> heads;
-    for (const auto& [client, arrival] : next) {
-      const auto known = heads_.find(client);
-      const bool same = known != heads_.end() && known->second.arrival == arrival && !admitted.count(client);
-      heads[client] = same ? known->second : Head{arrival, {}};
+    std::map<Line, Head> heads;
+    for (const auto& [line, arrival] : next) {
+      const auto known = heads_.find(line);
+      const bool same = known != heads_.end() && known->second.arrival == arrival && !admitted.count(line.second);
+      heads[line] = same ? known->second : Head{arrival, {}};
     }
     heads_ = std::move(heads);
   }
 
-  // The arrivals of the prompts that have tokens to be planned.
-  std::set<uint64_t> prompts_under_way() const {
-    std::set<uint64_t> arrivals;
+  // The prompts that have tokens to be planned.
+  std::set<Rank> prompts_under_way() const {
+    std::set<Rank> prompts;
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end)
-        arrivals.insert(c.requests[sequence.slot].arrival);
+        prompts.insert(rank(c.requests[sequence.slot]));
     }
-    return arrivals;
+    return prompts;
   }
 
   // Its next token is still to be planned.
@@ -155,11 +191,11 @@ class Fairness {
   }
 
   const blink_scheduler_config& c;
-  std::map<std::pair<uint32_t, uint32_t>, uint64_t> ages_;  // by slot and sequence
-  bool copied_ = false;                                     // by the step before
-  std::set<uint64_t> under_way_;                            // prompts, when the step before was launched
-  std::map<uint64_t, uint32_t> ran_;                        // arrivals and clients, at the last look
-  std::map<uint32_t, Head> heads_;                          // by client
+  std::map<std::pair<uint32_t, uint32_t>, Rank> ages_;  // by slot and sequence
+  bool copied_ = false;                                 // by the step before
+  std::set<Rank> under_way_;                            // prompts, when the step before was launched
+  Running ran_;                                         // at the last look
+  std::map<Line, Head> heads_;
 };
 
 }  // namespace simulator

@@ -155,6 +155,7 @@ class Frontend {
     d.temperature = 1, d.top_p = 1, d.repetition_penalty = 1;
     d.flags = s.ignore_eos ? BLINK_FLAG_IGNORE_EOS : 0;
     d.ticket = s.ticket;
+    if (const uint32_t n = ring_.sizes.priorities) d.priority = int(random_() % n) - int(n / 2);
     ask(d);
     d.client = s.client = random_() % 3 + (random_.chance(50) ? 0 : 10 * (lease_ + 1));  // some use several frontends
     if (!place(d)) return;

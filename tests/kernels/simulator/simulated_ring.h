@@ -20,6 +20,7 @@ struct Sizes {
   uint32_t host_pages = 0;
   uint32_t copied_pages = 0;   // by one step, at most
   uint32_t grammar_words = 0;  // of all grammars in device memory
+  uint32_t priorities = 0;     // that requests have, around 0; at most 256
 };
 
 class SimulatedRing {
