@@ -17,6 +17,7 @@ from serve_process import ROOT, Serve
 from waiting import wait_until
 
 
+@pytest.mark.slow
 def test_what_a_server_caches_is_printed(serve: Serve) -> None:
     server = serve("--kv-events=64")
     item = items("lookup_long", 1)[0]

@@ -30,9 +30,8 @@ def test_answers_are_in_their_languages(kind: SchedulerKind) -> None:
         assert sum(one.stream.reason == Reason.EOS for one in asked) > 6
 
 
-@pytest.mark.parametrize(
-    "kind", [SchedulerKind.GPU, pytest.param(SchedulerKind.PIPELINED, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [SchedulerKind.GPU, SchedulerKind.PIPELINED])
 def test_paused_answers_go_on_in_their_grammars(kind: SchedulerKind) -> None:
     """The same tokens as with pages for all. Grammars make room for each other, too."""
     nodes: list[Node | None] = [then(times(DIGITS, 60, 60 + i), star(LETTERS)) for i in range(12)]

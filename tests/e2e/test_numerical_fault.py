@@ -57,6 +57,7 @@ def overflow(path: Path, token: int) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.slow
 def test_it_ends_with_an_error_of_its_own_and_others_go_on(server: ServeProcess, temperature: float) -> None:
     whole = complete(server.client, "Count from 1 to 50.", max_tokens=400)
     others: list[str] = []

@@ -120,6 +120,7 @@ def test_where_the_time_of_a_request_that_waited_went(serve: Serve) -> None:
     assert prefill < queue
 
 
+@pytest.mark.slow
 def test_an_urgent_request_is_answered_before_earlier_ones(serve: Serve) -> None:
     """It has the place of one that runs, whose answer is the same as if nobody had come."""
     server = serve("--max-batch=2", "--scheduling-policy=priority")

@@ -17,7 +17,7 @@ from ringbuffer.region import Region
 AGREE = 2e-4
 
 
-SLOW = ("blocking", "async")  # as the others, with other streams
+SLOW = ("blocking", "pipelined", "async")  # as the first, in host threads
 
 
 @pytest.fixture(

@@ -62,7 +62,7 @@ def cases_and_caches() -> list[Any]:
             *case,
             *CACHES[cache],
             id=f"{name}-{cache}",
-            marks=slow_but(name == "one" and cache != "normed fp8"),
+            marks=slow_but(name == "one" and cache == "fp8"),
         )
         for i, (name, case) in enumerate(CASES.items())
         for cache in (caches if name in EVERY_CACHE else [caches[i % len(caches)]])

@@ -19,11 +19,9 @@ from nic_frontend import template_renderer
 CASES = json.loads(CORPUS.read_text())
 SERVED = ("a tokenizer that gives texts up", "chat templates that are no objects")  # without harm
 QUICK = (
-    "a shard that is a FIFO",
     "a config.json without end",
     "a weight that is no number",
     "a token of four billion",
-    "a template that waits to be asked",
 )
 
 

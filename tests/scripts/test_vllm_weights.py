@@ -13,6 +13,7 @@ from bench.servers import VLLM_PLUGIN
 from limits import PROGRAM_S
 
 pytest.importorskip("torch", reason="needs torch: pip install 'blink-serving[bench]'")
+pytestmark = pytest.mark.slow  # torch takes seconds to import
 
 LOADER = """
 import torch
@@ -86,7 +87,6 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_matrices_are_spread_as_blinks_are(weights: dict[str, Any]) -> None:
     for name, (mean, std, _) in weights.items():
         if name.endswith(("proj.weight", "w13_weight", "0.weight")):

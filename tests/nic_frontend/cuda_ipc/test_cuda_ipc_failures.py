@@ -89,6 +89,7 @@ def test_what_cannot_be_opened_says_why(ring: Ring, tmp_path: Path, monkeypatch:
     name.close()
 
 
+@pytest.mark.slow
 def test_a_frontend_serves_over_it_and_says_503_when_the_gpu_is_gone(
     driver: ctypes.CDLL, start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
