@@ -17,7 +17,7 @@ from gpu_backend.backend import SchedulerHangs, run
 from gpu_backend.devices.select import ENGINES
 from gpu_backend.messages import say
 from gpu_backend.models.quantization import QUANTIZATIONS
-from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions
+from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from ringbuffer.rdma.exchange_key import VARIABLE
@@ -80,6 +80,9 @@ FLAGS = (
     Flag("--no-prefix-cache", "prefix_cache", None,
          "compute every prompt from its beginning: no keys and values outlive their request", switch=True,
          also=("--no-enable-prefix-caching",)),
+    Flag("--scheduling-policy", "scheduling_policy", "POLICY",
+         "fcfs: clients take turns, and the requests of each are served in order; priority: requests with a "
+         "lower `priority` come before all others", choices=SCHEDULING_POLICIES),
     Flag("--kv-events", "kv_events", "N",
          "tell a router or `blink events` which blocks the prefix cache stores and removes, through a log of "
          "N of them in the ring", count, show=lambda _: "off"),

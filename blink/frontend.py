@@ -32,7 +32,7 @@ from blink.model_directory import add_model_arguments, model_directory
 from blink.sizes import format_bytes, parse_bytes, write_bytes
 from nic_frontend import tracing
 from nic_frontend.keys import read_keys
-from nic_frontend.options import SCHEDULING_POLICIES, FrontendOptions, VerbsRing
+from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import AUTO, NONE, REASONING_PARSERS, TOOL_CALL_PARSERS
 from nic_frontend.tls import check_certificate
 from ringbuffer.messages import log_to_standard_error
@@ -103,9 +103,6 @@ FLAGS = (
     Flag("--reasoning-parser", "reasoning_parser", "NAME",
          "how it marks what it thinks: auto (by its chat template), none, " + ", ".join(REASONING_PARSERS),
          choices=(AUTO, NONE, *REASONING_PARSERS)),
-    Flag("--scheduling-policy", "scheduling_policy", "POLICY",
-         "fcfs: clients take turns, and the requests of each are served in order; priority: requests with a "
-         "lower `priority` come before all others", choices=SCHEDULING_POLICIES),
     Flag("--metrics-names", "metrics_names", "NAMES",
          "of /metrics: blink, each frontend of this host by itself, or vllm, for dashboards made for vLLM",
          choices=METRICS_NAMES),

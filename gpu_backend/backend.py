@@ -104,6 +104,7 @@ class Backend:
             limits.page_size,
             limits.grammar_words,
             limits.max_prefill_tokens,
+            limits.priorities,
         )
         self.exchange: ExchangeProcess | None = None
         with ExitStack() as owned:

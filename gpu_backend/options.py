@@ -19,6 +19,7 @@ from ringbuffer.token_bytes import has_bytes
 
 # Of keys and values: as the checkpoint wants them, else the model's half type; halves; fp8.
 KV_CACHE_DTYPES = ("auto", "bf16", "fp8")
+SCHEDULING_POLICIES = FCFS, PRIORITY = ("fcfs", "priority")
 SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
 
 
@@ -44,6 +45,7 @@ class BackendOptions:
     grammar_memory: int = 64 << 20  # of the grammars that answers are held to
     page_size: int = 16
     prefix_cache: bool = True
+    scheduling_policy: str = FCFS  # with PRIORITY, requests may have one (S2)
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
     threads: int | None = None
@@ -105,6 +107,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         mixed_share=share,
         prefix_cache=options.prefix_cache,
         attention_keys=attention_keys(config),
+        priorities=options.scheduling_policy == PRIORITY,
         grammar_words=grammar_words(options),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),
     )

@@ -36,7 +36,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0xfb8fa46e3bbc137a
+SCHEDULER_LAYOUT_HASH = 0xe0d0ea43667475d3
 
 
 class SequenceUse(IntEnum):
@@ -124,15 +124,15 @@ KvEventState = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "prioritized", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
+    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, GrammarReading, "<u8", Stats, (LeaseRecord, (32,)), (ClientCount, (4096,)), ("<u8", (512,))],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 520, 1544, 67080],
     "itemsize": 71176,
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "pages", "page_tokens", "page_index", "idle_pages", "kv_events", "kv_event_queue", "kv_event_told", "grammar_places", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "n_index", "n_idle", "prefix_cache", "attention_keys", "stage_words", "kv_event_capacity", "kv_event_bytes", "n_kv_event_queue", "host_pages", "copy_shape", "n_grammar_places", "max_grammar_words", "hash_key", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 288, 504, 512, 520, 528, 536, 544, 552, 560, 568, 576, 584, 592, 600, 608, 616, 624, 632, 640, 648, 656, 664, 668, 672, 676, 680, 684, 688, 692, 696, 700, 704, 708, 712, 716, 720, 724, 728, 732, 736, 744, 752, 760, 768],
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "pages", "page_tokens", "page_index", "idle_pages", "kv_events", "kv_event_queue", "kv_event_told", "grammar_places", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "n_index", "n_idle", "prefix_cache", "attention_keys", "stage_words", "kv_event_capacity", "kv_event_bytes", "n_kv_event_queue", "host_pages", "copy_shape", "n_grammar_places", "max_grammar_words", "priorities", "hash_key", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 288, 504, 512, 520, 528, 536, 544, 552, 560, 568, 576, 584, 592, 600, 608, 616, 624, 632, 640, 648, 656, 664, 668, 672, 676, 680, 684, 688, 692, 696, 700, 704, 708, 712, 716, 720, 724, 728, 732, 736, 740, 744, 752, 760, 768],
     "itemsize": 776,
 })

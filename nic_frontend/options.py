@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SCHEDULING_POLICIES = FCFS, PRIORITY = ("fcfs", "priority")
-
 
 @dataclass(frozen=True, kw_only=True)
 class VerbsRing:
@@ -46,7 +44,6 @@ class FrontendOptions:
 
     tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"
     reasoning_parser: str = "auto"  # and what it thinks
-    scheduling_policy: str = FCFS  # with PRIORITY, requests may have one: the device orders them by it (S2)
 
     attach_timeout_s: float = 30.0  # for the ring to appear and the scheduler to serve
     grant_timeout_s: float = 3.0  # for the scheduler to acknowledge the lease

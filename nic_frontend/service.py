@@ -21,7 +21,7 @@ from nic_frontend.keys import Keys
 from nic_frontend.lease import Lease, phase_name
 from nic_frontend.live import Live
 from nic_frontend.metrics import Figures, Metrics
-from nic_frontend.options import PRIORITY, FrontendOptions, VerbsRing
+from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import Parsers, choose
 from nic_frontend.reporter import Reporter
 from nic_frontend.request_tracker import RequestTracker
@@ -150,7 +150,7 @@ class Service:
             self.limits = Limits(
                 **{name: int(header[name]) for name in names},
                 max_choices=min(options.max_choices, self.lease.n_slots),
-                priorities=options.scheduling_policy == PRIORITY,
+                priorities=bool(header["priorities"]),
             )
             self.bodies, self.metrics = Bodies(options.body_memory_bytes), Metrics()
             longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)

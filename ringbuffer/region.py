@@ -115,6 +115,7 @@ class ModelFacts:
     page_size: int
     max_grammar_words: int = 0  # of one request's grammar; 0: none is taken
     max_prefill_tokens: int = 0  # in one step; 0: not told
+    priorities: bool = False  # the scheduler goes by those of requests
 
 
 def model_fingerprint(directory: Path) -> bytes:
@@ -247,6 +248,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "page_size": facts.page_size,
         "max_grammar_words": facts.max_grammar_words,
         "max_prefill_tokens": facts.max_prefill_tokens,
+        "priorities": facts.priorities,
         "fingerprint": np.frombuffer(facts.fingerprint, dtype=np.uint8),
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),

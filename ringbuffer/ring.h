@@ -178,7 +178,7 @@ struct blink_header {
   uint32_t kv_event_capacity; /* records; 0: this backend tells no KV events */
   uint32_t kv_event_bytes;    /* from one record to the next, its tokens included; a multiple of 64 */
   uint32_t max_prefill_tokens; /* prompt tokens in one step; 0: not told */
-  uint32_t reserved0;
+  uint32_t priorities;         /* 0: this backend serves all requests as if their priority were 0 */
   uint8_t pad0[200];
   /* B */
   uint64_t control; /* enum blink_control */
@@ -224,7 +224,7 @@ struct blink_descriptor {
   float repetition_penalty; /* > 0; 1 is off */
   float presence_penalty;   /* 0 is off */
   float frequency_penalty;  /* 0 is off */
-  int8_t priority;          /* lower is more urgent (S2); 0 is the default, and any number is one */
+  int8_t priority;          /* lower is more urgent (S2); any number is one, and of effect where the header says so */
   uint8_t reserved;
   uint16_t flags;      /* enum blink_request_flags */
   uint32_t ticket;     /* order of submission within this lease, wrapping */

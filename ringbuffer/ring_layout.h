@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x1e460645ad4ca931ull
+#define BLINK_RING_LAYOUT_HASH 0x9ea2741939639bd5ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -72,7 +72,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_events_offset) == 288, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_capacity) == 296, "blink_header.kv_event_capacity");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_bytes) == 300, "blink_header.kv_event_bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_prefill_tokens) == 304, "blink_header.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, reserved0) == 308, "blink_header.reserved0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, priorities) == 308, "blink_header.priorities");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 312, "blink_header.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, control) == 512, "blink_header.control");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad1) == 520, "blink_header.pad1");
@@ -207,7 +207,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_header, kv_event_capacity) \
   X(blink_header, kv_event_bytes) \
   X(blink_header, max_prefill_tokens) \
-  X(blink_header, reserved0) \
+  X(blink_header, priorities) \
   X(blink_header, pad0) \
   X(blink_header, control) \
   X(blink_header, pad1) \

@@ -29,7 +29,8 @@ FRONTEND_FLAGS = (
     *frontend.OWN_FLAGS,
     *(flag for flag in frontend.FLAGS if flag.field in ("drain_timeout_s", "slot_wait_s")),
 )
-BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field != "model_name")  # the frontend's names it
+# The frontend names the model, and Dynamo's requests have no priority.
+BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field not in ("model_name", "scheduling_policy"))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -33,6 +33,7 @@ class Limits:
     attention_keys: int = 0  # keys that double the cost of a prompt's token (S15); 0: no number does
     host_pages: int = 0  # pages in host memory, beside total_pages on the device (S19)
     copied_pages: int = 0  # between the two by one step, at most
+    priorities: bool = False  # requests with a lower priority come before others (S2)
     grammar_words: int = 0  # of all grammars in device memory, 4 bytes each (S21); 0: none is taken
     kv_fp8: bool = False  # keys and values are cached in fp8, else in the model's half type
 

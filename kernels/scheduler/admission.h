@@ -51,26 +51,32 @@ BLINK_FN void Scheduler<P>::take_pages(uint32_t i, uint32_t n) {
   p.sync();
 }
 
+// The room for sequence i once `leaving` has left the batch (BLINK_NO_SEQUENCE: as it is).
+template <class P>
+BLINK_FN Room Scheduler<P>::room_for(uint32_t i, const PrefixMatch& match, uint32_t leaving) {
+  const uint32_t all = c.sequences[i].prefill_end / t.page_size + 1 - match.pages;  // the first answer's token included
+  if (s.n_active == 0 && s.n_zombies == 0) return {all, true, true};                // else they will give pages back
+  const bool leaves = leaving != BLINK_NO_SEQUENCE;
+  const uint32_t there = pool.available() - match.idle + (leaves ? c.sequences[leaving].n_pages : 0);
+  uint32_t owe = 0;
+  for (uint32_t k = tid; k < t.n_sequences; k += threads) owe += k == leaving ? 0 : owed(c.sequences[k]);
+  owe = p.reduce(owe, Sum());
+  const uint32_t promised = owe + s.n_active - leaves, begins = Min()(all, c.max_prefill_tokens / t.page_size);
+  const bool whole = all + promised <= there;
+  return {all, whole || (owe == 0 && c.prefix_cache && begins + promised <= there), whole};
+}
+
 // False: the pages are not there yet.
 template <class P>
 BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
   blink_request& r = c.requests[slot];
   const uint32_t i = r.sequence_index;
   const PrefixMatch match = match_prefix(i);
-  const uint32_t all = c.sequences[i].prefill_end / t.page_size + 1 - match.pages;  // the first answer's token included
-  const uint32_t there = pool.available() - match.idle;
-  bool whole = true;
-  if (s.n_active || s.n_zombies) {  // they will give pages back
-    uint32_t owe = 0;
-    for (uint32_t k = tid; k < t.n_sequences; k += threads) owe += owed(c.sequences[k]);
-    owe = p.reduce(owe, Sum());
-    const uint32_t promised = owe + s.n_active, begins = Min()(all, c.max_prefill_tokens / t.page_size);
-    whole = all + promised <= there;
-    if (!whole && (owe || !c.prefix_cache || begins + promised > there)) return false;
-  }
+  const Room room = room_for(i, match, BLINK_NO_SEQUENCE);
+  if (!room.joins) return false;
   share_prefix(i, match);
   const uint32_t behind = considered_of(r.client);
-  if (whole && match.awaits == BLINK_NO_PAGE && !c.host_pages) take_pages(i, all);
+  if (room.whole && match.awaits == BLINK_NO_PAGE && !c.host_pages) take_pages(i, room.all);
   if (tid == 0) {
     const blink_descriptor& d = t.params[i];
     ++s.n_active;

@@ -169,17 +169,10 @@ BLINK_FN uint64_t Scheduler<P>::load_two(const uint32_t* first) const {
   return p.load(reinterpret_cast<const uint64_t*>(first));
 }
 
-// The priority is the first byte of a word.
+// The priority is the first byte of a word. A frontend that writes one without being asked to overtakes nobody.
 template <class P>
 BLINK_FN int32_t Scheduler<P>::load_priority(const blink_descriptor& d) const {
-  return int8_t(p.load(reinterpret_cast<const uint32_t*>(&d.priority)));
-}
-
-// Until a request has a priority of its own, plans need not ask who is more urgent. Called by one thread.
-template <class P>
-BLINK_FN void Scheduler<P>::prioritize(blink_request& r, int32_t priority) {
-  r.priority = priority;
-  if (priority) p.raise(&s.prioritized, 1u);
+  return c.priorities ? int8_t(p.load(reinterpret_cast<const uint32_t*>(&d.priority))) : 0;
 }
 
 // One slot's request word changed; `older` as above. True if it is a new submission. A word that breaks the protocol
@@ -225,7 +218,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
     r.arrival = make_arrival(s.claims + 1, order ? order : kNewTicket, slot);
     r.client = client;
     r.placed = order != 0;
-    prioritize(r, priority);
+    r.priority = priority;
     publish(slot);
     return true;
   }

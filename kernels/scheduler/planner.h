@@ -53,7 +53,7 @@ BLINK_FN bool Scheduler<P>::plan(uint64_t id) {
   if (load.batch_slots == 0) {
     if (c.host_pages && plan_copies(id, n_decoding)) return true;
     // Prompts under way have all the pages, and each waits for another's: one gives way (S7).
-    if (in_flight() == 0 && s.n_zombies == 0) leave(next_to_leave());
+    if (in_flight() == 0 && s.n_zombies == 0) leave(next_to_leave(nullptr));
     return false;
   }
   close_plan(id, n_decode, load);
@@ -143,7 +143,7 @@ BLINK_FN StepLoad Scheduler<P>::plan_prompts(uint64_t id, uint32_t n_decode, uin
     if (room && line_is_before(next.rank)) {
       const uint64_t arrival = next_ready();
       // Another is next where the one that was cannot run: that one need not be more urgent than the prompt.
-      if (s.prioritized && arrival != kNone && !is_before(arrival, next.rank)) continue;
+      if (c.priorities && arrival != kNone && !is_before(arrival, next.rank)) continue;
       room = arrival != kNone && admit(arrival_slot(arrival)) ? room - 1 : 0;  // nobody overtakes one that must wait
       continue;
     }

@@ -125,7 +125,6 @@ class Scheduler {
   BLINK_FN bool on_request_word(uint32_t slot, bool older);
   BLINK_FN uint64_t load_two(const uint32_t* first) const;
   BLINK_FN int32_t load_priority(const blink_descriptor& d) const;
-  BLINK_FN void prioritize(blink_request& r, int32_t priority);
   BLINK_FN void reset_slots(uint32_t lease);
   BLINK_FN void publish_stats();
 
@@ -185,6 +184,7 @@ class Scheduler {
   BLINK_FN void accept(blink_request& r, const blink_descriptor& d);
   BLINK_FN bool admit(uint32_t slot);
   BLINK_FN void take_pages(uint32_t sequence, uint32_t n);
+  BLINK_FN Room room_for(uint32_t sequence, const PrefixMatch& match, uint32_t leaving);
   // Pages that a prompt under way still needs, the first answer's token included.
   BLINK_FN uint32_t owed(const blink_sequence& sequence) const {
     return prefilling(sequence) ? sequence.prefill_end / t.page_size + 1 - sequence.n_pages : 0;
@@ -270,7 +270,7 @@ class Scheduler {
   // ------------------------------------------------------------ preemption.h
   BLINK_FN void make_room();
   BLINK_FN bool give_place();
-  BLINK_FN uint32_t next_to_leave();
+  BLINK_FN uint32_t next_to_leave(const blink_request* newcomer);
   BLINK_FN uint32_t who_yields(uint64_t arrival);
   BLINK_FN bool leave(uint32_t sequence);
   BLINK_FN void preempt(uint32_t sequence);

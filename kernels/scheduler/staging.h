@@ -154,7 +154,7 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
     if (!r.placed) r.arrival = make_arrival(s.claims, kNewTicket, slot);
     r.placed = 1;
     r.client = d.client;
-    prioritize(r, d.priority);
+    r.priority = c.priorities ? d.priority : 0;
     blink_sequence& staged = c.sequences[sequence];
     staged = {};
     staged.use = BLINK_SEQUENCE_STAGED;

@@ -39,7 +39,7 @@ struct blink_request {
   uint32_t restarted; /* it was paused before its first token: what it finds now it may have computed itself */
   uint32_t client;    /* for whom, as its descriptor says */
   uint32_t placed; /* 0: its descriptor could not be read when it was submitted: it arrives when its payload is whole */
-  int32_t priority; /* as its descriptor says: of lower ones, all come before those of higher ones (S2) */
+  int32_t priority; /* as its descriptor says, where that is of effect: lower ones come before higher ones (S2) */
   uint32_t reserved;
 };
 
@@ -183,8 +183,8 @@ struct blink_scheduler_state {
   uint32_t n_zombies;    /* sequences ZOMBIE */
   uint32_t n_staged;     /* sequences STAGED */
   uint32_t planned;      /* step launched + 1 is planned and waits for the next execution to launch it */
-  uint32_t prioritized;  /* a request has come whose priority is not 0: until then, nobody looks for what is urgent */
-  uint64_t idle_head;    /* the line of the idle pages: places from the head to the tail, which only grow */
+  uint32_t reserved;
+  uint64_t idle_head; /* the line of the idle pages: places from the head to the tail, which only grow */
   uint64_t idle_tail;
   uint64_t contents;      /* names that were given to pages' contents */
   uint64_t written;       /* up to this place of the line, idle pages have had a copy made in host memory (S19) */
@@ -261,6 +261,7 @@ struct blink_scheduler_config {
   uint32_t copy_shape;        /* the shape of copy steps, if there are any; its tokens are pages */
   uint32_t n_grammar_places;
   uint32_t max_grammar_words; /* of all grammars in device memory, and so of one; 0: none is taken */
+  uint32_t priorities;        /* 0: nobody is more urgent than others, whatever descriptors say (S2) */
   uint64_t hash_key;          /* random, so that nobody can make prompts whose pages crowd in one place of the index */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */

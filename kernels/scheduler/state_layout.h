@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xfb8fa46e3bbc137aull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xe0d0ea43667475d3ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -136,7 +136,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 76, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 80, "blink_scheduler_state.n_zombies");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 84, "blink_scheduler_state.n_staged");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 88, "blink_scheduler_state.planned");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, prioritized) == 92, "blink_scheduler_state.prioritized");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 92, "blink_scheduler_state.reserved");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 96, "blink_scheduler_state.idle_head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 104, "blink_scheduler_state.idle_tail");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, contents) == 112, "blink_scheduler_state.contents");
@@ -208,6 +208,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 72
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 728, "blink_scheduler_config.copy_shape");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 732, "blink_scheduler_config.n_grammar_places");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 736, "blink_scheduler_config.max_grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, priorities) == 740, "blink_scheduler_config.priorities");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 744, "blink_scheduler_config.hash_key");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 752, "blink_scheduler_config.arm_margin_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 760, "blink_scheduler_config.scan_interval_ns");
@@ -333,7 +334,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, n_zombies) \
   X(blink_scheduler_state, n_staged) \
   X(blink_scheduler_state, planned) \
-  X(blink_scheduler_state, prioritized) \
+  X(blink_scheduler_state, reserved) \
   X(blink_scheduler_state, idle_head) \
   X(blink_scheduler_state, idle_tail) \
   X(blink_scheduler_state, contents) \
@@ -404,6 +405,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, copy_shape) \
   X(blink_scheduler_config, n_grammar_places) \
   X(blink_scheduler_config, max_grammar_words) \
+  X(blink_scheduler_config, priorities) \
   X(blink_scheduler_config, hash_key) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \

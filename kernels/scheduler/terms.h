@@ -20,6 +20,13 @@ struct PrefixMatch {
   uint32_t awaits;       // the next page, if an earlier sequence computes it or host memory has it, or BLINK_NO_PAGE
 };
 
+// What a staged request finds of the pages that it needs to join the batch.
+struct Room {
+  uint32_t all;  // that it needs, beside those that the prefix cache has for it
+  bool joins;    // all are there, or so many that it may begin (S15)
+  bool whole;
+};
+
 // A request's place in the line (S2): by its priority and what its client has and has had, and of those with the same
 // by its arrival.
 struct Place {

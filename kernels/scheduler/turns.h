@@ -103,7 +103,7 @@ BLINK_FN void Scheduler<P>::consider(uint32_t considered) {
 // prompt, whoever waits has.
 template <class P>
 BLINK_FN bool Scheduler<P>::line_is_before(uint32_t rank) {
-  if (!s.prioritized && rank == prompt_rank(0, 0)) return false;
+  if (!c.priorities && rank == prompt_rank(0, 0)) return false;
   if (rank == ~0u) return true;
   const uint64_t arrival = next_in_line({0, 0}, false).arrival;
   return arrival != kNone && is_before(arrival, rank);

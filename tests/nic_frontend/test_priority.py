@@ -14,7 +14,7 @@ PATHS = pytest.mark.parametrize(("path", "body"), ENDPOINTS)
 
 @pytest.fixture
 def ordering(start_backend: StartBackend, start_frontend: StartFrontend) -> Frontend:
-    return start_frontend(start_backend(), scheduling_policy="priority")
+    return start_frontend(start_backend(priorities=True))
 
 
 def priority_of(frontend: Frontend, path: str, body: dict[str, Any]) -> int:

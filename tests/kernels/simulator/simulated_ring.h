@@ -120,6 +120,7 @@ class SimulatedRing {
     c.max_mixed_tokens = mixed;
     c.mixed_share = z.mixed_share;
     c.max_batch = z.max_batch;
+    c.priorities = z.priorities != 0;
     c.stage_words = z.stage_words ? z.stage_words : BLINK_STAGE_WORDS;
     c.arm_margin_ns = z.arm_margin_ns;
     c.scan_interval_ns = 5000;

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   sizes.host_pages = tells ? 0 : 60;
   sizes.copied_pages = 4;
   sizes.grammar_words = 600;
+  sizes.priorities = 3;
   sizes.kv_event_capacity = tells ? 32 : 0;
   SimulatedRing ring(sizes);
   Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages, ring.sizes.host_pages}};
