@@ -11,7 +11,8 @@ from limits import PROGRAM_S
 
 SCRIPTS = {
     "priorities": (
-        "overtakes", "overtakes_staged", "shares_steps", "torn_priority", "no_effect", "wrong_before_an_equal",
+        "overtakes", "overtakes_staged", "shares_steps", "torn_priority", "no_effect",
+        "wrong_before_an_equal",
     ),
     "places": (
         "takes_one_place", "takes_the_least_urgent", "waits_without_a_cache", "gives_pages", "of_one_client",
