@@ -1,10 +1,10 @@
 /* Whose turn it is: clients take turns in the line, and again where prompts share a step (S2).
  *
- * All requests of one priority come before those of the next. Among equals, which all are unless the frontends are told
- * otherwise, the client with the fewest places in the batch is next, and of those with as many the one that has had no
- * turn since it came to the line, or for longest. A client's own requests come in the order of their arrival. So
- * whoever has nothing in the batch waits for those alone that have nothing either and came before, however many
- * requests another client has; and nobody waits for ever, for whoever arrives later comes behind.
+ * More urgent requests come before all others. Among requests of one priority, which all have unless the backend goes
+ * by priorities, the client with the fewest places in the batch is next, and of those with as many the one that has had
+ * no turn since it came to the line, or for longest. A client's own requests come in the order of their arrival. So
+ * among them, whoever has nothing in the batch waits for those alone that have nothing either and came before, however
+ * many requests another client has; and nobody waits for ever, for whoever arrives later comes behind.
  *
  * What a client has and has had is counted in two tables, at places that different bits of its number choose. The
  * smaller count is never too small, and too large only where others share both places.
