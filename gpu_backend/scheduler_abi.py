@@ -36,7 +36,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0xe0d0ea43667475d3
+SCHEDULER_LAYOUT_HASH = 0x34bd7dff3886b23c
 
 
 class SequenceUse(IntEnum):
@@ -126,8 +126,8 @@ KvEventState = np.dtype({
 SchedulerState = np.dtype({
     "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, GrammarReading, "<u8", Stats, (LeaseRecord, (32,)), (ClientCount, (4096,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 520, 1544, 67080],
-    "itemsize": 71176,
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 528, 1552, 67088],
+    "itemsize": 71184,
 })
 
 SchedulerConfig = np.dtype({

@@ -25,6 +25,7 @@ NAMES = ("blink", "vllm")
 SCHEDULER_GAUGES = {
     "free_pages": "KV pages that no row has, those of the prefix cache included",
     "cached_pages": "KV pages that no row has and the prefix cache keeps",
+    "longest_turn_ns": "Nanoseconds that the longest turn of the scheduler's loop has taken",
 }
 SCHEDULER_COUNTERS = {  # blink_stats of statistics.h, but for what has a name of vLLM's
     "steps": "Steps completed",

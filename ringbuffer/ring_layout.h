@@ -1,13 +1,13 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x9ea2741939639bd5ull
+#define BLINK_RING_LAYOUT_HASH 0xa16a332520917ea5ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_stats) == 232, "blink_stats");
+BLINK_ASSERT(sizeof(struct blink_stats) == 240, "blink_stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, steps) == 0, "blink_stats.steps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, decode_steps) == 8, "blink_stats.decode_steps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefill_steps) == 16, "blink_stats.prefill_steps");
@@ -37,6 +37,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_stats, running) == 200, "blink_stat
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, waiting) == 208, "blink_stats.waiting");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, free_pages) == 216, "blink_stats.free_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, cached_pages) == 224, "blink_stats.cached_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, longest_turn_ns) == 232, "blink_stats.longest_turn_ns");
 BLINK_ASSERT(sizeof(struct blink_shown_step) == 32, "blink_shown_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, id) == 0, "blink_shown_step.id");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, start_ns) == 8, "blink_shown_step.start_ns");
@@ -82,7 +83,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault) == 656, "blink_heade
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault_detail) == 664, "blink_header.fault_detail");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 672, "blink_header.pad2");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 768, "blink_header.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad3) == 1000, "blink_header.pad3");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad3) == 1008, "blink_header.pad3");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, steps) == 1024, "blink_header.steps");
 BLINK_ASSERT(sizeof(struct blink_lease) == 128, "blink_lease");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, word) == 0, "blink_lease.word");
@@ -174,6 +175,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_stats, waiting) \
   X(blink_stats, free_pages) \
   X(blink_stats, cached_pages) \
+  X(blink_stats, longest_turn_ns) \
   X(blink_shown_step, id) \
   X(blink_shown_step, start_ns) \
   X(blink_shown_step, done_ns) \

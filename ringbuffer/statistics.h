@@ -29,10 +29,11 @@ struct blink_stats {
   uint64_t prefix_insertion_ns;
   uint64_t prefix_evictions; /* pages that were findable and made room */
   uint64_t prefix_eviction_ns;
-  uint64_t running;      /* gauge: sequences in the batch */
-  uint64_t waiting;      /* gauge: requests not yet admitted, paused ones included */
-  uint64_t free_pages;   /* gauge: pages that nobody uses, those of the prefix cache included */
-  uint64_t cached_pages; /* gauge: pages that nobody uses and the prefix cache keeps */
+  uint64_t running;         /* gauge: sequences in the batch */
+  uint64_t waiting;         /* gauge: requests not yet admitted, paused ones included */
+  uint64_t free_pages;      /* gauge: pages that nobody uses, those of the prefix cache included */
+  uint64_t cached_pages;    /* gauge: pages that nobody uses and the prefix cache keeps */
+  uint64_t longest_turn_ns; /* gauge: what the longest turn of the scheduler's loop has taken */
 };
 
 /* One of the last steps, for whoever watches the machine: at [id % BLINK_SHOWN_STEPS] (S). It is overwritten while it

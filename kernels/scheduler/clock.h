@@ -29,6 +29,13 @@ BLINK_FN void Scheduler<P>::read_clock() {
   now = Max()(now, before);
 }
 
+// Remembers how long the longest turn took (S18). If other threads take longer than this one, the next turn has the
+// rest: it begins before they meet.
+template <class P>
+BLINK_FN void Scheduler<P>::time_turn() {
+  if (tid == 0) s.stats.longest_turn_ns = Max()(s.stats.longest_turn_ns, since(now, p.now()));
+}
+
 // This loop stood still: its process was stopped, or its machine suspended. Or its clock was set back. What others
 // are given time for begins anew, because they may have stood still with it, and because what they did meanwhile is
 // only seen now (S10).

@@ -62,12 +62,11 @@ class Scheduler {
       const bool settled = relaunching || !observe();
       if (finished()) return stop();
       if (!planned && settled && plan_is_due()) planned = plan(launched + 1);
-      if (planned && window < p.launch_window()) {
-        launch_planned();
-      } else {
-        if (c.kv_event_capacity) tell_events();
-        p.pause(in_flight() == 0);
-      }
+      const bool launches = planned && window < p.launch_window();
+      if (launches) launch_planned();
+      if (!launches && c.kv_event_capacity) tell_events();
+      time_turn();
+      if (!launches) p.pause(in_flight() == 0);
     }
   }
 
@@ -101,6 +100,7 @@ class Scheduler {
   // ------------------------------------------------------------ clock.h
   BLINK_FN bool plan_is_due() const;
   BLINK_FN void read_clock();
+  BLINK_FN void time_turn();
   BLINK_FN static uint64_t since(uint64_t then, uint64_t at) { return at > then ? at - then : 0; }
   BLINK_FN void start_clocks_anew();
 

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xe0d0ea43667475d3ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x34bd7dff3886b23cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -119,7 +119,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71176, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71184, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -151,9 +151,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 224, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) == 248, "blink_scheduler_state.grammar_reading");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 280, "blink_scheduler_state.grammar_uses");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 520, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1544, "blink_scheduler_state.clients");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67080, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 528, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1552, "blink_scheduler_state.clients");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67088, "blink_scheduler_state.gap_histogram");
 BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 776, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");

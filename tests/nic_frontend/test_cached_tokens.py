@@ -133,7 +133,13 @@ def test_metrics(start_backend: StartBackend, start_frontend: StartFrontend) -> 
     backend = start_backend()
     frontend = start_frontend(backend)
     stats = backend.region.header["stats"][0]
-    values = {"prefix_queries": 90, "prefix_hits": 64, "free_pages": 75, "cached_pages": 70}
+    values = {
+        "prefix_queries": 90,
+        "prefix_hits": 64,
+        "free_pages": 75,
+        "cached_pages": 70,
+        "longest_turn_ns": 19000,
+    }
     for name, value in values.items():
         stats[name] = value
     stats["prefix_lookups"], stats["prefix_lookup_ns"] = 3, 4500
@@ -145,6 +151,7 @@ def test_metrics(start_backend: StartBackend, start_frontend: StartFrontend) -> 
     assert found["blink:kv_cache_usage_perc", ""] == 0.25  # idle cached pages are free for whoever needs them
     assert found["blink:scheduler_free_pages", ""] == 75
     assert found["blink:scheduler_cached_pages", ""] == 70
+    assert found["blink:scheduler_longest_turn_ns", ""] == 19000
     assert found["blink:scheduler_prefix_lookups_total", ""] == 3
     assert found["blink:scheduler_prefix_lookup_ns_total", ""] == 4500
     assert found["blink:prompt_tokens_total", ""] == 20
