@@ -250,6 +250,7 @@ BLINK_FN void Scheduler<P>::publish_stats() {
     p.store(&header.heartbeat, now);
     p.release(&header.phase, uint64_t(phase));
   }
+  p.sync();  // what is counted next was not yet told
 }
 
 }  // namespace blink

@@ -10,8 +10,9 @@ namespace blink {
 // pages of a sequence whose last token is on its way come back with that token.
 template <class P>
 BLINK_FN void Scheduler<P>::make_room() {
+  uint64_t sums;
   for (;;) {
-    uint64_t sums = 0;  // pages needed in the low half, pages about to be free in the high half
+    sums = 0;  // pages needed in the low half, pages about to be free in the high half
     for (uint32_t i = tid; i < t.n_sequences; i += threads) {
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use == BLINK_SEQUENCE_ZOMBIE || ending(sequence)) sums += uint64_t(sequence.n_pages) << 32;
@@ -20,7 +21,7 @@ BLINK_FN void Scheduler<P>::make_room() {
     sums = p.reduce(sums, Sum());
     if (low(sums) <= pool.available() + high(sums) || !leave(next_to_leave(nullptr))) break;
   }
-  if (s.n_zombies) reap();
+  while (s.n_zombies && low(sums) > pool.available() && reap()) continue;
 }
 
 // Where the batch is full, the next in line is given the place of one that is less urgent; or of one that is as urgent,
