@@ -47,6 +47,11 @@ def compile_module(
     return _cached(source, arch, defines or {}, rdc, ())[0]
 
 
+def is_compiled(source: Path, arch: str, rdc: bool = False) -> bool:
+    """Whether compile_module has nothing left to do. Raises CompileError, ToolkitError."""
+    return load(_entry(source, _options(arch, {}, rdc), ())) is not None
+
+
 def compile_templates(
     source: Path, arch: str, names: Sequence[str], defines: Mapping[str, str | int] | None = None
 ) -> tuple[bytes, dict[str, str]]:
@@ -62,10 +67,8 @@ def _cached(
     source: Path, arch: str, defines: Mapping[str, str | int], rdc: bool, names: Sequence[str]
 ) -> tuple[bytes, dict[str, str]]:
     """A cache entry is the symbols as one line of JSON, and then the cubin."""
-    options = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", OFFSETOF]
-    options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
-    options += ["--relocatable-device-code=true"] if rdc else []
-    path = cache_directory() / f"{source.stem}-{_digest(source, [*options, *names])}.cubin"
+    options = _options(arch, defines, rdc)
+    path = _entry(source, options, names)
     if (kept := load(path)) is not None:
         symbols, _, code = kept.partition(b"\n")
         mark_used(path)
@@ -77,6 +80,16 @@ def _cached(
     if store(path, json.dumps(lowered).encode() + b"\n" + code):  # else the next start compiles again
         drop_oldest(path, CACHE_ENTRIES)
     return code, lowered
+
+
+def _options(arch: str, defines: Mapping[str, str | int], rdc: bool) -> list[str]:
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", OFFSETOF]
+    options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
+    return options + (["--relocatable-device-code=true"] if rdc else [])
+
+
+def _entry(source: Path, options: Sequence[str], names: Sequence[str]) -> Path:
+    return cache_directory() / f"{source.stem}-{_digest(source, [*options, *names])}.cubin"
 
 
 def _digest(source: Path, options: list[str]) -> str:

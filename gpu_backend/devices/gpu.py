@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from gpu_backend.cuda.compile import CompileError
+from gpu_backend.cuda.compile_ahead import CompileAhead
 from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device
 from gpu_backend.cuda.memory import DeviceMemory, PinnedMemory
 from gpu_backend.cuda.ring import GpuRing
@@ -21,7 +22,7 @@ from gpu_backend.rdma.gpu_memory import export
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.echo import GpuEcho
-from gpu_backend.schedulers.gpu import GpuScheduler
+from gpu_backend.schedulers.gpu import GpuScheduler, scheduler_source
 from gpu_backend.schedulers.host_driven import HostDrivenError, HostDrivenScheduler
 from gpu_backend.schedulers.setup import GPU_PACE, SchedulerSetup
 from ringbuffer.region import Geometry, ModelFacts, create
@@ -40,6 +41,7 @@ class GpuServingDevice:
         self._device = Device(ordinal)
         self.memory = DeviceMemory(self._device)
         self._pinned = PinnedMemory(self._device)
+        self._scheduler_code: CompileAhead | None = None
         self.name = self._device.name
 
     def limits(
@@ -50,6 +52,7 @@ class GpuServingDevice:
     def build_engine(
         self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None
     ) -> GraphEngine:
+        self._scheduler_code = CompileAhead(scheduler_source(), self._device.arch)
         self._grid = GraphGrid(limits)
         shapes = self._grid.shapes
         self.batch = allocate_batch(self.memory, limits, shapes, config.vocab_size, config.eos_ids)
@@ -114,11 +117,15 @@ class GpuServingDevice:
             if kind.host_driven:
                 context = self._device.context
                 return HostDrivenScheduler.on_gpu(kind, setup, self.batch, context, self.engine)
+            if self._scheduler_code is not None:
+                self._scheduler_code.wait()
             return GpuScheduler(self._device, setup)
         except (CudaError, CompileError, ToolkitError, HostDrivenError) as error:
             raise DeviceError(str(error)) from error
 
     def close(self) -> None:
+        if self._scheduler_code is not None:
+            self._scheduler_code.close()
         self._pinned.close()
         self.memory.close()
         self._device.close()

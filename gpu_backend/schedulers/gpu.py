@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 
 from gpu_backend.cuda.compile import compile_module, source_root
 from gpu_backend.cuda.driver import Device, Module, Stream
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.scheduler_abi import SCHEDULER_THREADS
 from gpu_backend.schedulers.setup import SchedulerSetup
+
+
+def scheduler_source() -> Path:
+    """What GpuScheduler compiles, for the device's architecture."""
+    return source_root() / "kernels" / "scheduler" / "scheduler.cu"
 
 
 class GpuScheduler:
@@ -21,8 +27,7 @@ class GpuScheduler:
         device.make_current()
         self._device = device
         with ExitStack() as owned:
-            source = source_root() / "kernels" / "scheduler" / "scheduler.cu"
-            module = Module(compile_module(source, device.arch, rdc=True))
+            module = Module(compile_module(scheduler_source(), device.arch, rdc=True))
             owned.callback(module.close)
             self._stream = Stream()
             owned.callback(self._stream.close)

@@ -1,6 +1,8 @@
 """Kernels compile and link here without a GPU and without a CUDA toolkit."""
 
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from lowered import lowered_symbols
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
+from gpu_backend.cuda.compile_ahead import CompileAhead
 from gpu_backend.models.description import Experts
 
 ELF = b"\x7fELF"
@@ -183,3 +186,37 @@ def test_the_scheduler_links_with_the_device_runtime() -> None:
 
 def test_the_probe_links_with_the_device_runtime() -> None:
     assert b"blink_probe_parent" in compile_module(source_root() / "kernels" / "probe.cu", "sm_90a", rdc=True)
+
+
+def test_what_is_compiled_ahead_is_found(
+    launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_cuda, "_compile", lambda *_: pytest.fail("compiled here"))
+    CompileAhead(launcher, "sm_90a").wait()
+    assert compile_module(launcher, "sm_90a", rdc=True).startswith(ELF)
+
+
+def test_what_cannot_be_compiled_ahead_is_told_by_whoever_needs_it(launcher: Path) -> None:
+    launcher.write_text('extern "C" __global__ void f() { undefined_name(); }')
+    CompileAhead(launcher, "sm_90a").wait()
+    with pytest.raises(CompileError, match="undefined_name"):
+        compile_module(launcher, "sm_90a", rdc=True)
+
+
+def test_nobody_compiles_ahead_what_is_there(launcher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_module(launcher, "sm_90a", rdc=True)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    CompileAhead(launcher, "sm_90a").wait()
+
+
+def test_compiling_ahead_can_be_given_up(cache: Path) -> None:
+    """Not even a large source holds up whoever gives up, and nothing is left behind."""
+    ahead = CompileAhead(source_root() / "kernels" / "scheduler" / "scheduler.cu", "sm_90a")
+    process = ahead._process
+    assert process is not None
+    time.sleep(2.0)
+    began = time.monotonic()
+    ahead.close()
+    assert time.monotonic() - began < 5.0
+    assert process.returncode == -signal.SIGKILL
+    assert not list(cache.glob("*"))
