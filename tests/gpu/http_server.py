@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -13,15 +12,10 @@ from contextlib import contextmanager
 
 import httpx
 from demo_model.tasks import Item
+from free_port import free_port
 from serving import ROOT
 
 START_S = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from http_server import free_port, serve_http
+from free_port import free_port
+from http_server import serve_http
 from serving import Demo, items, wait_for_ring
 
 from ringbuffer.abi import Fault, Phase
