@@ -29,11 +29,13 @@ BLINK_FN void Scheduler<P>::read_clock() {
   now = Max()(now, before);
 }
 
-// Remembers how long the longest turn took (S18). If other threads take longer than this one, the next turn has the
-// rest: it begins before they meet.
+// Remembers how long the longest turn took (S18), but for one in which the loop stood still. If other threads take
+// longer than this one, the next turn has the rest: it begins before they meet.
 template <class P>
 BLINK_FN void Scheduler<P>::time_turn() {
-  if (tid == 0) s.stats.longest_turn_ns = Max()(s.stats.longest_turn_ns, since(now, p.now()));
+  if (tid != 0) return;
+  const uint64_t took = since(now, p.now());
+  if (took <= BLINK_STALL_NS) s.stats.longest_turn_ns = Max()(s.stats.longest_turn_ns, took);
 }
 
 // This loop stood still: its process was stopped, or its machine suspended. Or its clock was set back. What others

@@ -15,6 +15,7 @@ BLINK_FN void Scheduler<P>::take_completions(uint64_t completed) {
   if (const uint64_t id = step_run_early(completed)) return fail(BLINK_FAULT_GATE, id);
   while (committed < completed && phase != BLINK_PHASE_FAILED) commit(++committed);
   running_since = now;
+  if (s.n_zombies) reap();
 }
 
 // The id of a step in flight whose gate gave up, or 0. Such a step has run beside the one before it and may complete
@@ -249,30 +250,24 @@ BLINK_FN void Scheduler<P>::detach(uint32_t sequence) {
   p.add(&s.n_zombies, 1u);
 }
 
-// Returns the pages of zombies whose last step has completed, as far as a turn may: a whole batch can end in one step,
-// and a long context has thousands of pages, of which the last come back first (S18). False: there is none.
+// Returns the pages of zombies whose last step has completed.
 template <class P>
-BLINK_FN bool Scheduler<P>::reap() {
-  uint32_t left = BLINK_REAPED_PAGES;
-  for (uint32_t n_ended = 0; n_ended < BLINK_REAPED_SEQUENCES && left; ++n_ended) {
+BLINK_FN void Scheduler<P>::reap() {
+  for (;;) {
     uint32_t dead = BLINK_NO_SEQUENCE;
     for (uint32_t i = tid; i < t.n_sequences; i += threads) {
       if (c.sequences[i].use == BLINK_SEQUENCE_ZOMBIE && c.sequences[i].last_step <= committed) dead = Min()(dead, i);
     }
     dead = p.reduce(dead, Min());
-    if (dead == BLINK_NO_SEQUENCE) return n_ended > 0;
-    const uint32_t held = c.sequences[dead].n_pages, n = Min()(held, left), kept = held - n;
-    pool.give_back(pages(dead) + kept, n);
-    left -= n;
-    if (tid == 0) c.sequences[dead].n_pages = kept;
-    if (tid == 0 && kept == 0) {
+    if (dead == BLINK_NO_SEQUENCE) return;
+    pool.give_back(pages(dead), c.sequences[dead].n_pages);
+    if (tid == 0) {
       give_grammar_back(dead);
       --s.n_zombies;
       c.sequences[dead].use = BLINK_SEQUENCE_FREE;
     }
     p.sync();
   }
-  return true;
 }
 
 template <class P>

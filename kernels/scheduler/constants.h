@@ -24,8 +24,6 @@
 #define BLINK_TORN_RETRY_NS 20000ull /* a torn payload is read again after this and half the time it has been so */
 #define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
 #define BLINK_STAGE_WORDS 4096       /* 16 loads of each thread: some 10 us across PCIe */
-#define BLINK_REAPED_SEQUENCES 8u    /* that have ended give pages back in one turn, at most... */
-#define BLINK_REAPED_PAGES 1024u     /* ... and so many pages: some 25 us */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 #define BLINK_NO_PAGE 0xffffffffu
 #define BLINK_CLIENT_COUNTS 2048        /* of each of two tables */

@@ -10,9 +10,8 @@ namespace blink {
 // pages of a sequence whose last token is on its way come back with that token.
 template <class P>
 BLINK_FN void Scheduler<P>::make_room() {
-  uint64_t sums;
   for (;;) {
-    sums = 0;  // pages needed in the low half, pages about to be free in the high half
+    uint64_t sums = 0;  // pages needed in the low half, pages about to be free in the high half
     for (uint32_t i = tid; i < t.n_sequences; i += threads) {
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use == BLINK_SEQUENCE_ZOMBIE || ending(sequence)) sums += uint64_t(sequence.n_pages) << 32;
@@ -21,7 +20,7 @@ BLINK_FN void Scheduler<P>::make_room() {
     sums = p.reduce(sums, Sum());
     if (low(sums) <= pool.available() + high(sums) || !leave(next_to_leave(nullptr))) break;
   }
-  while (s.n_zombies && low(sums) > pool.available() && reap()) continue;
+  if (s.n_zombies) reap();
 }
 
 // Where the batch is full, the next in line is given the place of one that is less urgent; or of one that is as urgent,

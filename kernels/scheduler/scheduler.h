@@ -293,7 +293,7 @@ class Scheduler {
   BLINK_FN void unstage(blink_request& r);
   BLINK_FN void finish_all(uint32_t reason);
   BLINK_FN void detach(uint32_t sequence);
-  BLINK_FN bool reap();
+  BLINK_FN void reap();
   BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
 
   // ------------------------------------------------------------ tables.h

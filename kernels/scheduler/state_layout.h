@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x67e8f4262366208full
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x34bd7dff3886b23cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

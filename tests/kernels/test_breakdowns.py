@@ -69,3 +69,9 @@ def test_a_clock_that_goes_back_harms_nobody(play: Play, back_ns: int) -> None:
 def test_no_step_is_published_beside_which_another_ran(play: Play, predecessor_completes: bool) -> None:
     """E2: the armed step's gate gave up, and its completion may hide its predecessor's."""
     play("gate_gives_up_early", int(predecessor_completes))
+
+
+@pytest.mark.parametrize("taken_ns", [70_000, 3_000_000, 2_000_000_000])
+def test_the_longest_turn_is_told(play: Play, taken_ns: int) -> None:
+    """S18: a loop that stood still took no turn."""
+    play("turn_takes_long", taken_ns)

@@ -221,7 +221,7 @@ def test_priorities_starve_nobody_when_pages_run_out(
             stage_words=16, priorities=priorities, **told(0),
         )  # fmt: skip
         preempted += run_simulation(seed, sizes, 3000).preempted
-    assert preempted > 10
+    assert preempted > 20
 
 
 def test_whoever_was_staged_early_keeps_nobody_out(run_simulation: Callable[..., Coverage]) -> None:

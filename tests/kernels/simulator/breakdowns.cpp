@@ -163,6 +163,26 @@ void gate_gives_up_early(ScriptedSimulation& w) {
   w.expect(w.status(0).count == count, "E2: a step that did not run alone was published");
 }
 
+// A prompt that takes the argument's time to read is the longest turn so far, unless the loop stood still meanwhile.
+void turn_takes_long(ScriptedSimulation& w) {
+  const uint64_t before = w.c.state->stats.longest_turn_ns;
+  w.attach();
+  bool late = false;
+  w.touched = [&](const void* p) {
+    if (late || p < w.c.prompts || p >= w.c.prompts + w.c.prompt_heap) return;
+    late = true;
+    w.clock += w.argument;
+  };
+  w.submit(0, {5, 6, 7}, 3);
+  w.expect(w.until([&] { return w.completed(0); }), "S10: it waits for ever");
+  w.touched = [](auto) {};
+  w.expect(late, "no prompt was read");
+  const uint64_t longest = w.c.state->stats.longest_turn_ns;
+  const bool counts = w.argument <= BLINK_STALL_NS;
+  w.expect(counts == (longest >= w.argument), "S18: the longest turn took " + std::to_string(longest));
+  w.expect(longest > before && longest < (counts ? w.argument : 0) + 100'000, "S18: " + std::to_string(longest));
+}
+
 constexpr Script kScripts[] = {
     {"launch_fault", launch_fault, kLong},
     {"step_fault", step_fault, kLong},
@@ -176,6 +196,7 @@ constexpr Script kScripts[] = {
     {"clock_behind_between_executions", clock_behind_between_executions, kLong},
     {"clock_goes_back", clock_goes_back, kLong},
     {"gate_gives_up_early", gate_gives_up_early, kArmed},
+    {"turn_takes_long", turn_takes_long, kLong},
 };
 
 }  // namespace
