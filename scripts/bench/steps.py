@@ -10,8 +10,8 @@ the scheduler decodes that many rows at about --context tokens; from its own cou
 step and the gap from a step's completion to the next one's first instruction. Then the scheduler ends and
 the host replays the very same executables back to back in one stream: what the GPU needs without any
 scheduler. The period is compared over the last 120 steps (one launch window, its relaunch included), which
-ran at the context that the replay sees. The longest turn of the scheduler's loop is that since its start, so it
-may be one that planned the prompts.
+ran at the context that the replay sees. The longest turn of the scheduler's loop is that since its start, so
+it may be one that planned the prompts.
 
 With --cached-pages the prefix cache is first filled with so many pages, and the times of its look-ups and
 insertions are printed.
