@@ -215,7 +215,7 @@ def test_priorities_starve_nobody_when_pages_run_out(
 ) -> None:
     """S2, S7: everything that was asked ends, with the right answer, whoever gave way to whom."""
     preempted = 0
-    for seed in range(4):
+    for seed in range(6):
         sizes = Sizes(
             48, 3, 12, 160, 4, 60, 64, 4, ARM_AT_ONCE, mixed_share=16, prefix_cache=seed != 3,
             stage_words=16, priorities=priorities, **told(0),
