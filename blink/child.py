@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import os
 import select
 import signal
@@ -20,8 +19,8 @@ from functools import cache
 
 from blink.errors import CommandError
 from ringbuffer.messages import FORMATS, choose_format
+from ringbuffer.parent import ask_for_death_signal
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ORPHAN_S = 60.0  # for a process whose supervisor died to end in order
 
 
@@ -60,11 +59,6 @@ def end_with_parent(lease_fd: int | None) -> None:
     if select.select([lease_fd], [], [], 0)[0]:
         raise CommandError("the supervisor has ended")
     threading.Thread(target=_end_with_lease, args=(lease_fd,), name="lease", daemon=True).start()
-
-
-def ask_for_death_signal() -> None:
-    """SIGTERM comes when the thread that started this process ends, if it has not yet."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end_with_lease(lease_fd: int) -> None:

@@ -7,7 +7,6 @@ not do: the compiler cannot be interrupted, and whoever gives up a start would h
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -16,8 +15,8 @@ from pathlib import Path
 
 from gpu_backend.cuda.compile import CompileError, compile_module, is_compiled
 from gpu_backend.cuda.toolkit import ToolkitError
+from ringbuffer.parent import ends_with
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 COMPILE_S = 600.0  # it takes a minute or so; beyond this, whoever waits compiles it
 
 
@@ -53,8 +52,7 @@ class CompileAhead:
 
 def main() -> int:
     source, arch, parent = sys.argv[1:]
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):
+    if not ends_with(int(parent), signal.SIGKILL):
         return 1
     try:
         compile_module(Path(source), arch, rdc=True)

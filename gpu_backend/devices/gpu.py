@@ -115,6 +115,7 @@ class GpuServingDevice:
     def start(self, setup: SchedulerSetup, kind: SchedulerKind) -> Scheduler:
         try:
             if kind.host_driven:
+                self._give_up_scheduler_code()  # nobody needs it, and it would disturb what is measured
                 context = self._device.context
                 return HostDrivenScheduler.on_gpu(kind, setup, self.batch, context, self.engine)
             if self._scheduler_code is not None:
@@ -123,9 +124,12 @@ class GpuServingDevice:
         except (CudaError, CompileError, ToolkitError, HostDrivenError) as error:
             raise DeviceError(str(error)) from error
 
-    def close(self) -> None:
+    def _give_up_scheduler_code(self) -> None:
         if self._scheduler_code is not None:
             self._scheduler_code.close()
+
+    def close(self) -> None:
+        self._give_up_scheduler_code()
         self._pinned.close()
         self.memory.close()
         self._device.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import hashlib
 import os
 import select
@@ -28,11 +27,11 @@ from ringbuffer import abi, messages
 from ringbuffer.attachment import attach, checked_geometry
 from ringbuffer.lease_lock import LeaseLock
 from ringbuffer.name import RingError
+from ringbuffer.parent import ends_with
 from ringbuffer.rdma.exchange_key import ring_key
 from ringbuffer.rdma.native import VerbsMissing, device_choice
 
 WHO = "blink backend: exchange"
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 START_S = 120.0
 STOP_S = 5.0
 RESTART_PAUSE_S = 1.0  # between two starts of one that does not stay up
@@ -169,11 +168,11 @@ def main() -> int:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--log-format", choices=messages.FORMATS, required=True)
     namespace = parser.parse_args()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    has_parent = ends_with(namespace.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the backend too, which ends us last
     messages.choose_format(namespace.log_format)
     messages.log_to_standard_error(WHO, "info")
-    if os.getppid() != namespace.parent:
+    if not has_parent:
         return 1
     try:
         run(namespace)

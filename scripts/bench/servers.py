@@ -19,7 +19,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from blink.bench.cpu_time import tree
-from blink.child import ask_for_death_signal
+from ringbuffer.parent import ask_for_death_signal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 END_S = 40.0  # to stop a server
