@@ -64,6 +64,17 @@ __device__ __forceinline__ void from_float(float x, __half* out) {
   *out = __float2half_rn(x);
 }
 
+/* x, or the half that is nearest to it where x is beyond all of them. */
+template <typename Half>
+__device__ __forceinline__ float representable(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ float representable<__half>(float x) {
+  constexpr float kMost = 65504.0f;
+  return x > kMost ? kMost : x < -kMost ? -kMost : x; /* which keeps what is no number */
+}
+
 /* 8 elements with one 16-byte access; `p` is 16-byte aligned. */
 template <typename Half>
 __device__ __forceinline__ void load8(const Half* p, float (&out)[8]) {

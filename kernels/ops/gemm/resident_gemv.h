@@ -65,8 +65,8 @@ __device__ __forceinline__ void load_resident(Half* resident, const Half* x, uin
 
 /* rmsnorm(x) to `resident`, by the whole block; `factors` are the weights of the norm at the thread's columns. A thread
  * reads its elements twice, the second time near. */
-template <typename Half, uint32_t Columns, uint32_t Rounds>
-__device__ __forceinline__ void load_resident_normed(ResidentScratch& scratch, Half* resident, const float* x,
+template <typename Half, typename X, uint32_t Columns, uint32_t Rounds>
+__device__ __forceinline__ void load_resident_normed(ResidentScratch& scratch, X* resident, const float* x,
                                                      const uint4 (&factors)[Rounds], float eps, uint32_t m) {
   float squares[kResidentTokens] = {};
 #pragma unroll
@@ -103,7 +103,7 @@ __device__ __forceinline__ void load_resident_normed(ResidentScratch& scratch, H
       float value[8];
       load8(x + uint64_t(t) * Columns + j, value);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) value[k] *= scale * to_float(factor[k]);
+      for (int k = 0; k < 8; ++k) value[k] = representable<X>(value[k] * scale * to_float(factor[k]));
       store8(resident + t * (Columns + kResidentPad) + j, value);
     }
   }
@@ -122,8 +122,9 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   constexpr uint32_t kRounds = (n_in / 8 + kGemvThreads - 1) / kGemvThreads;
   static_assert(kAbreast == 1 || kResidentDepth % Chunks == 0, "tiles in flight are whole");
   static_assert(kFusedRouterOutputs == kResidentOutputs, "a tile's outputs are a part");
+  using X = typename Multiplied<Half, Normed ? Form : kUnscaled>::Type;
   __shared__ ResidentScratch scratch;
-  Half* resident = reinterpret_cast<Half*>(dynamic_shared());
+  X* resident = reinterpret_cast<X*>(dynamic_shared());
   allow_successor();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4;
   const uint32_t first_k = warp * Chunks * kChunk, k = first_k + lane % 4 * kLaneWeights<Form>;
@@ -152,13 +153,13 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
       load_weight(norm + j, j < n_in, factors[i]);
     }
     wait_for_predecessor();
-    load_resident_normed<Half, n_in, kRounds>(scratch, resident, static_cast<const float*>(x), factors, eps, m);
+    load_resident_normed<Half, X, n_in, kRounds>(scratch, resident, static_cast<const float*>(x), factors, eps, m);
   } else {
     wait_for_predecessor();
     load_resident<Half, n_in>(resident, static_cast<const Half*>(x), m);
   }
 
-  const Half* row =
+  const X* row =
       resident + min(r, m - 1) * (n_in + kResidentPad) + k; /* what is computed for rows past the end is not used */
   uint32_t buffer = 0;
   for (uint32_t first = blockIdx.x; first < n_tiles; first += kAbreast * gridDim.x) {
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
 #pragma unroll
           for (uint32_t v = 0; v < kLaneVectors<Form>; ++v)
             x_part[h][v] = *reinterpret_cast<const uint4*>(row + h * n_half + c * kChunk + 8 * v);
-        multiply_chunk<Half, Form, 2>(acc, chunk[i][c], x_part);
+        multiply_chunk<X, Form, 2>(acc, chunk[i][c], x_part);
       }
       request(tile + kAbreast * gridDim.x, chunk[i]);
       scratch.part[buffer][warp][lane] = make_float2(acc[0][0] + acc[1][2], acc[0][1] + acc[1][3]);

@@ -52,6 +52,17 @@ __device__ __forceinline__ const float* scales_of(const Fp8Matrix& w) {
   return w.scales;
 }
 
+/* The type of x beside weights of a form, where a kernel can choose it: fp8 becomes float16 in one instruction for two
+ * elements, and bfloat16 in four. */
+template <typename Half, ScaleForm Form>
+struct Multiplied {
+  using Type = __half;
+};
+template <typename Half>
+struct Multiplied<Half, kUnscaled> {
+  using Type = Half;
+};
+
 template <ScaleForm Form>
 constexpr uint32_t kLaneWeights = Form == kUnscaled ? 8 : 16; /* k of a lane's 16 bytes */
 template <ScaleForm Form>

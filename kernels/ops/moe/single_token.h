@@ -51,17 +51,28 @@ struct SingleTokenScratch {
   float part[2][kGemvWarps][2 * kSingleOutputs]; /* two tiles in turn, warps: rows of gate, rows of up */
 };
 
+/* Adds to the counts how many of 32 keys are greater than `own`, or, with Ties, as great and of an id below `lane`. */
+template <bool Ties>
+__device__ __forceinline__ void count_before(float (&counts)[4], const uint32_t* keys, uint32_t own, uint32_t lane) {
+#pragma unroll
+  for (uint32_t i = 0; i < 32; i += 4) {
+    const uint4 other = *reinterpret_cast<const uint4*>(keys + i);
+    count_greater(counts[0], other.x, own - (Ties && i < lane));
+    count_greater(counts[1], other.y, own - (Ties && i + 1 < lane));
+    count_greater(counts[2], other.z, own - (Ties && i + 2 < lane));
+    count_greater(counts[3], other.w, own - (Ties && i + 3 < lane));
+  }
+}
+
 /* How many experts go before the thread's own: higher ones, and equal ones with a lower id. All are ranked at once:
  * a top-k one by one would be eight rounds of the longest path through the layer. */
 __device__ __forceinline__ uint32_t rank_of(const uint32_t (&keys)[kMaxExperts], uint32_t n_experts) {
-  const uint32_t own = keys[threadIdx.x];
-  uint32_t rank = 0;
-  for (uint32_t e = 0; e < n_experts; e += 4) {
-    const uint4 other = *reinterpret_cast<const uint4*>(keys + e);
-    const auto before = [&](uint32_t key, uint32_t id) { return key > own || (key == own && id < threadIdx.x); };
-    rank += before(other.x, e) + before(other.y, e + 1) + before(other.z, e + 2) + before(other.w, e + 3);
-  }
-  return rank;
+  const uint32_t own = keys[threadIdx.x], lane = threadIdx.x % 32, group = threadIdx.x - lane;
+  float counts[4] = {}; /* with one, each addition would wait for the one before */
+  for (uint32_t first = 0; first < n_experts; first += 32)
+    if (first != group) count_before<false>(counts, keys + first, first < group ? own - 1 : own, lane);
+  count_before<true>(counts, keys + group, own, lane);
+  return uint32_t(counts[0] + counts[1] + (counts[2] + counts[3]));
 }
 
 /* The weight of the lane's expert. `scale` is the norm's factor, which no sum contains. By a warp. */
@@ -132,7 +143,9 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
                                     Half* product, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   constexpr uint32_t kDepth = kSingleDepth<Form>;
   __shared__ SingleTokenScratch scratch;
-  Half* resident = reinterpret_cast<Half*>(dynamic_shared());
+  /* With scales by block, ptxas makes so much of the quick conversion at once that registers do not suffice. */
+  using X = typename Multiplied<Half, Form == kScaleByRow ? Form : kUnscaled>::Type;
+  X* resident = reinterpret_cast<X*>(dynamic_shared());
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = threadIdx.x * 8;
   const bool padding = routing.set.token_sequence[0] == BLINK_NO_SEQUENCE;
   uint4 factors = {};
@@ -140,10 +153,10 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   wait_for_predecessor();
   route_single(scratch, routing, residual, n_in, per_token);
 
-  const ExpertGemv<Half, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
+  const ExpertGemv<X, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
   constexpr uint32_t kRounds = kSingleRounds<Form>;
   LaneChunk<Form> chunk[kRounds][kDepth] = {};
-  ExpertSource<Half, Form> source[kRounds];
+  ExpertSource<X, Form> source[kRounds];
   ExpertRound present = stream.first(), latest = present; /* of those requested */
   OutputScales scales[kRounds];
 #pragma unroll
@@ -173,7 +186,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     float value[8];
     load8(residual + j, value);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) value[i] *= scale * to_float(factor[i]);
+    for (int i = 0; i < 8; ++i) value[i] = representable<X>(value[i] * scale * to_float(factor[i]));
     store8(resident + j, value);
   }
   __syncthreads();
@@ -186,10 +199,10 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     for (uint32_t i = 0; i < kRounds; ++i) {
       if (!stream.exists(present)) break;
       /* One token is all columns of the tensor cores' 8. */
-      const Half* row = resident + stream.k(present) + lane % 4 * kLaneWeights<Form>;
+      const X* row = resident + stream.k(present) + lane % 4 * kLaneWeights<Form>;
       latest = stream.after(latest);
-      const ExpertSource<Half, Form> next = stream.source(latest);
-      expert_round<Half, 1, kDepth, Form>(acc, chunk[i], row, 0, source[i], next);
+      const ExpertSource<X, Form> next = stream.source(latest);
+      expert_round<X, 1, kDepth, Form>(acc, chunk[i], row, 0, source[i], next);
       source[i] = next;
       if (stream.ends_item(present)) {
         store_single(scratch, buffer, acc[0], scales[i], present.item, product, n_out);

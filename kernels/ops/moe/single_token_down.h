@@ -43,20 +43,43 @@ struct SingleDown {
 };
 
 /* A warp's row of x, [n_in], in shared memory: registers have no room for all that fp8 needs of it, and to wait for it
- * again and again would take as long as the weights. */
+ * again and again would take as long as the weights. It is held in float16, in which fp8 is multiplied, and in which
+ * not every bfloat16 has a place: so times the power of two that brings the largest near to the end of its range.
+ * Returns what the row's products are multiplied by in turn. */
 template <typename Half>
-__device__ __forceinline__ void hold_row(const Half* x, Half* held, uint32_t n_in) {
+__device__ __forceinline__ float hold_row(const Half* x, __half* held, uint32_t n_in) {
   constexpr uint32_t kVectors = 4; /* that a lane loads together: all in Qwen3-30B-A3B */
-  for (uint32_t first = threadIdx.x % 32 * 8; first < n_in; first += kVectors * 32 * 8) {
-    uint4 value[kVectors];
+  constexpr uint32_t kStride = kVectors * 32 * 8, kExponent = 14, kBias = 127;
+  float value[kVectors][8];
+  const auto load = [&](uint32_t first) {
+#pragma unroll
+    for (uint32_t i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (uint32_t e = 0; e < 8; ++e) value[i][e] = 0.0f;
+      if (first + i * 32 * 8 < n_in) load8(x + first + i * 32 * 8, value[i]);
+    }
+  };
+  uint32_t largest = 0; /* of floats without their sign, whose order is that of their bits */
+  for (uint32_t first = threadIdx.x % 32 * 8; first < n_in; first += kStride) {
+    load(first);
 #pragma unroll
     for (uint32_t i = 0; i < kVectors; ++i)
-      if (first + i * 32 * 8 < n_in) value[i] = *reinterpret_cast<const uint4*>(x + first + i * 32 * 8);
 #pragma unroll
-    for (uint32_t i = 0; i < kVectors; ++i)
-      if (first + i * 32 * 8 < n_in) *reinterpret_cast<uint4*>(held + first + i * 32 * 8) = value[i];
+      for (uint32_t e = 0; e < 8; ++e) largest = max(largest, __float_as_uint(value[i][e]) & 0x7fffffff);
+  }
+  const uint32_t exponent = max(__reduce_max_sync(0xffffffffu, largest) >> 23, kExponent + 1);
+  const float factor = __uint_as_float((2 * kBias + kExponent - exponent) << 23);
+  for (uint32_t first = threadIdx.x % 32 * 8; first < n_in; first += kStride) {
+    if (n_in > kStride) load(first);
+#pragma unroll
+    for (uint32_t i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (uint32_t e = 0; e < 8; ++e) value[i][e] *= factor;
+      if (first + i * 32 * 8 < n_in) store8(held + first + i * 32 * 8, value[i]);
+    }
   }
   __syncwarp();
+  return 1.0f / factor;
 }
 
 /* grid (any), block (kGemvThreads), of fp8 per_token * n_in halves of dynamic shared memory; per_token at most
@@ -70,7 +93,8 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
                                  uint32_t n_in, uint32_t n_out, uint32_t per_token) {
   constexpr uint32_t kDepth = kSingleDownDepth<Form>, kVectors = kLaneVectors<Form>;
   constexpr uint32_t kAhead = Form == kUnscaled ? kDepth : 2; /* chunks whose x is loaded together */
-  __shared__ float part[2][kSingleExperts][kSingleOutputs];   /* two tiles in turn */
+  using X = typename Multiplied<Half, Form>::Type;
+  __shared__ float part[2][kSingleExperts][kSingleOutputs]; /* two tiles in turn */
   __shared__ float share[kSingleExperts];
   allow_successor();
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, r = lane / 4, n_half = n_in / 2;
@@ -86,17 +110,20 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     for (uint32_t i = threadIdx.x; i < n_sums; i += kGemvThreads) sums[i] = 0;
   const bool ends = threadIdx.x < kSingleOutputs;
   if (threadIdx.x < kSingleExperts) share[threadIdx.x] = threadIdx.x < per_token ? weight[threadIdx.x] : 0.0f;
-  const Half* row = x + uint64_t(warp) * n_in;
-  if constexpr (Form != kUnscaled) {
-    Half* held = reinterpret_cast<Half*>(dynamic_shared()) + warp * n_in;
-    if (exists) hold_row(row, held, n_in);
+  const X* row;
+  float row_factor = 1.0f;
+  if constexpr (Form == kUnscaled) {
+    row = x + uint64_t(warp) * n_in;
+  } else {
+    X* held = reinterpret_cast<X*>(dynamic_shared()) + warp * n_in;
+    if (exists) row_factor = hold_row(x + uint64_t(warp) * n_in, held, n_in);
     row = held; /* also where nothing is read: the compiler must know that all reads are from shared memory */
   }
   row += r * n_half + lane % 4 * kLaneWeights<Form>; /* of two columns */
   uint32_t buffer = 0;
   for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
     const uint32_t at = tile * kSingleOutputs + threadIdx.x;
-    const float before = ends ? residual[at] : 0.0f, row_scale = stream.row_scale(tile);
+    const float before = ends ? residual[at] : 0.0f, row_scale = row_factor * stream.row_scale(tile);
     float acc[1][4] = {};
     for (uint32_t done = 0; done < n_chunks; done += kDepth) {
       const bool last = done + kDepth >= n_chunks;
@@ -115,7 +142,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
 #pragma unroll
         for (uint32_t i = 0; i < kAhead; ++i) {
           const uint32_t slot = first + i;
-          multiply_chunk<Half, Form, 1>(acc, chunk[slot], value[i]);
+          multiply_chunk<X, Form, 1>(acc, chunk[slot], value[i]);
           stream.request(last ? tile + gridDim.x : tile, last ? slot : done + kDepth + slot, chunk[slot]);
         }
       }

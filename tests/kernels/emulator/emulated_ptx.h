@@ -281,6 +281,9 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   }
   return result;
 }
+inline void count_greater(float& count, uint32_t a, uint32_t b) {
+  count += a > b;
+}
 template <typename Half>
 uint32_t multiply_pairs(uint32_t a, uint32_t b, Half) {
   return pack_halves(half_of(a, 0) * half_of(b, 0), half_of(a, 1) * half_of(b, 1));
