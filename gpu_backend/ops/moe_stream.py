@@ -14,6 +14,7 @@ from gpu_backend.kernel_abi.router import ROUTER_CHUNK, ROUTER_EXPERTS, ROUTER_T
 from gpu_backend.kernel_abi.routing import FEW_TOKENS, MAX_EXPERTS
 from gpu_backend.kernel_abi.small_batch_plan import EXPERT_THREADS, SMALL_BATCH_TOKENS
 from gpu_backend.kernel_abi.small_batch_plan import SMALL_BATCH_PAIRS as MOST_PAIRS
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Work
 from gpu_backend.ops.matrix import Buffer
@@ -30,6 +31,11 @@ def streams_experts(routing: Routing, tokens: int) -> bool:
     return tokens <= SMALL_BATCH_TOKENS and tokens * routing.per_token <= SMALL_BATCH_PAIRS * routing.count
 
 
+def expert_input(op: Moe) -> Element:
+    """The type of the normed tokens: ExpertInput of kernels/ops/moe/expert_gemv.h."""
+    return Element.FP16 if op.gate_up.scale_form is ScaleForm.ROW else op.normed.element
+
+
 class StreamMoe:
     name = "moe_stream"
 
@@ -41,6 +47,8 @@ class StreamMoe:
             return "it computes the router's logits itself"
         if not streams_experts(op.routing, op.tokens):
             return f"{op.tokens} tokens are more than {SMALL_BATCH_TOKENS}, or {SMALL_BATCH_PAIRS} an expert"
+        if op.hidden % ROUTER_CHUNK and expert_input(op) is not op.normed.element:
+            return f"{op.hidden} columns are no multiple of {ROUTER_CHUNK}, and only the router norms in float16"
         return None
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
@@ -76,7 +84,7 @@ class StreamMoe:
         outputs = (op.normed, buffers.logits, *buffers.chosen, arrivals)
         counts = (op.tokens, op.hidden, routing.count, routing.per_token, int(routing.renormalise))
         return Launch(
-            f"router_kernel<{op.router.element.cpp}>",
+            f"router_kernel<{op.router.element.cpp}, {expert_input(op).cpp}>",
             (ceil_div(routing.count, ROUTER_EXPERTS), groups, 1),
             (ROUTER_THREADS, 1, 1),
             (FromStep.STEP_SET, op.residual, op.norm.weight, op.norm.eps, op.router, *outputs, *counts),

@@ -64,17 +64,6 @@ __device__ __forceinline__ void from_float(float x, __half* out) {
   *out = __float2half_rn(x);
 }
 
-/* x, or the half that is nearest to it where x is beyond all of them. */
-template <typename Half>
-__device__ __forceinline__ float representable(float x) {
-  return x;
-}
-template <>
-__device__ __forceinline__ float representable<__half>(float x) {
-  constexpr float kMost = 65504.0f;
-  return x > kMost ? kMost : x < -kMost ? -kMost : x; /* which keeps what is no number */
-}
-
 /* 8 elements with one 16-byte access; `p` is 16-byte aligned. */
 template <typename Half>
 __device__ __forceinline__ void load8(const Half* p, float (&out)[8]) {
@@ -91,6 +80,17 @@ __device__ __forceinline__ void store8(Half* p, const float (&in)[8]) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) from_float(in[i], h + i);
   *reinterpret_cast<uint4*>(p) = raw;
+}
+
+/* The same for numbers that float16 may not reach: they become its largest. */
+template <typename Half>
+__device__ __forceinline__ void store8_saturating(Half* p, const float (&in)[8]) {
+  store8(p, in);
+}
+template <>
+__device__ __forceinline__ void store8_saturating(__half* p, const float (&in)[8]) {
+  *reinterpret_cast<uint4*>(p) = make_uint4(pack_saturating(in[0], in[1]), pack_saturating(in[2], in[3]),
+                                            pack_saturating(in[4], in[5]), pack_saturating(in[6], in[7]));
 }
 
 __device__ __forceinline__ void load8(const float* p, float (&out)[8]) {

@@ -204,6 +204,13 @@ __device__ __forceinline__ void to_float16s(uint32_t word, uint32_t& first, uint
       : "r"(word));
 }
 
+/* A pair of float16; what is beyond them becomes the largest. */
+__device__ __forceinline__ uint32_t pack_saturating(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(low), "f"(high));
+  return pair;
+}
+
 /* Byte i is what digit i of `selector` names: 0 to 3 a byte of `word`, 8 to 11 the sign of byte 0 to 3 in all bits. */
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t word, uint32_t selector) {
   uint32_t result;

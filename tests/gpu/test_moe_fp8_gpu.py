@@ -41,8 +41,15 @@ class Experts:
     """A layer's experts over random weights, and tokens in a residual."""
 
     def __init__(
-        self, device: Device, dtype: str, form: ScaleForm, tokens: int, sizes: tuple[int, int, int, int]
+        self,
+        device: Device,
+        dtype: str,
+        form: ScaleForm,
+        tokens: int,
+        sizes: tuple[int, int, int, int],
+        gain: float = 1.0,
     ) -> None:
+        """`gain`: of gate and of up; down makes up for it."""
         self.count, self.per_token, self.hidden, self.inner = sizes
         self.device, self.dtype, self.form, self.tokens = device, dtype, form, tokens
         self.rig = Rig(DeviceMemory(device), Stream(), None, dtype, device.n_multiprocessors)  # type: ignore[arg-type]
@@ -53,8 +60,8 @@ class Experts:
         gate_up = rng.standard_normal((self.count * 2 * self.inner, self.hidden), np.float32)
         down = rng.standard_normal((self.count * self.hidden, self.inner), np.float32)
         size = 1 + rng.random((len(gate_up), 1), np.float32)  # scales differ
-        self.gate_up = weight(gate_up * size * self.hidden**-0.5, form)
-        self.down = weight(down * self.inner**-0.5, form)
+        self.gate_up = weight(gain * gate_up * size * self.hidden**-0.5, form)
+        self.down = weight(down * self.inner**-0.5 / gain**2, form)
         shares = rng.random((tokens, self.per_token), np.float32)
         self.given = uniform(tokens, self.count, self.per_token), shares  # of many tokens: the routing
         self.op = self._operation()
@@ -124,7 +131,9 @@ class Experts:
             if not len(token):
                 continue
             gate, up = x[token] @ gate_up[expert, 0].T, x[token] @ gate_up[expert, 1].T
-            product = self._x((gate / (1 + np.exp(-gate)) * up).astype(np.float32), ScaleForm.BLOCK)
+            with np.errstate(over="ignore"):  # of a gate that is closed
+                gated = gate / (1 + np.exp(-gate)) * up
+            product = self._x(gated.astype(np.float32), ScaleForm.BLOCK)
             added[token] += weights[token, place][:, None] * (product @ down[expert].T)
         return added
 
@@ -179,6 +188,19 @@ def test_experts_in_fp8(
     errors = np.linalg.norm(added - expected, axis=1) / np.linalg.norm(expected, axis=1)
     assert errors.max() <= (5 if family == "moe_tiled" else 3) * tolerance
     assert np.linalg.norm(added - expected) <= tolerance * np.linalg.norm(expected)
+    layer.close()
+
+
+@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("tokens", [1, 8, 20])
+@pytest.mark.parametrize("gain", [1e-8, 3e3])
+def test_products_beyond_float16(device: Device, form: ScaleForm, tokens: int, gain: float) -> None:
+    """Experts in bfloat16 put out what its range allows, though fp8 is multiplied in float16: gate times up
+    is about 1e7 here, or 1e-16."""
+    layer = Experts(device, "bfloat16", form, tokens, SMALL, gain)
+    residual, chosen, weights = layer.run()
+    added, expected = residual - layer.residual, layer.expected(chosen, weights)
+    assert np.linalg.norm(added - expected) <= 2 * TOLERANCE["bfloat16"] * np.linalg.norm(expected)
     layer.close()
 
 

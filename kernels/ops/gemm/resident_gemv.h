@@ -43,8 +43,8 @@ struct ResidentScratch {
 };
 
 /* x to `resident`, by the whole block. */
-template <typename Half, uint32_t Columns>
-__device__ __forceinline__ void load_resident(Half* resident, const Half* x, uint32_t m) {
+template <typename Half, typename X, uint32_t Columns>
+__device__ __forceinline__ void load_resident(X* resident, const Half* x, uint32_t m) {
   constexpr uint32_t kVectors = Columns / 8, kAhead = 8; /* that a thread loads together */
   uint4 value[kAhead];
   for (uint32_t base = threadIdx.x; base < m * kVectors; base += kAhead * kGemvThreads) {
@@ -56,8 +56,10 @@ __device__ __forceinline__ void load_resident(Half* resident, const Half* x, uin
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
       const uint32_t at = base + i * kGemvThreads;
-      if (at < m * kVectors)
-        *reinterpret_cast<uint4*>(resident + at / kVectors * (Columns + kResidentPad) + at % kVectors * 8) = value[i];
+      if (at >= m * kVectors) continue;
+      float element[8];
+      load8(reinterpret_cast<const Half*>(&value[i]), element);
+      store8_saturating(resident + at / kVectors * (Columns + kResidentPad) + at % kVectors * 8, element);
     }
   }
   __syncthreads();
@@ -103,8 +105,8 @@ __device__ __forceinline__ void load_resident_normed(ResidentScratch& scratch, X
       float value[8];
       load8(x + uint64_t(t) * Columns + j, value);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) value[k] = representable<X>(value[k] * scale * to_float(factor[k]));
-      store8(resident + t * (Columns + kResidentPad) + j, value);
+      for (int k = 0; k < 8; ++k) value[k] *= scale * to_float(factor[k]);
+      store8_saturating(resident + t * (Columns + kResidentPad) + j, value);
     }
   }
   __syncthreads();
@@ -122,7 +124,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   constexpr uint32_t kRounds = (n_in / 8 + kGemvThreads - 1) / kGemvThreads;
   static_assert(kAbreast == 1 || kResidentDepth % Chunks == 0, "tiles in flight are whole");
   static_assert(kFusedRouterOutputs == kResidentOutputs, "a tile's outputs are a part");
-  using X = typename Multiplied<Half, Normed ? Form : kUnscaled>::Type;
+  using X = typename Multiplied<Half, Form>::Type;
   __shared__ ResidentScratch scratch;
   X* resident = reinterpret_cast<X*>(dynamic_shared());
   allow_successor();
@@ -156,7 +158,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     load_resident_normed<Half, X, n_in, kRounds>(scratch, resident, static_cast<const float*>(x), factors, eps, m);
   } else {
     wait_for_predecessor();
-    load_resident<Half, n_in>(resident, static_cast<const Half*>(x), m);
+    load_resident<Half, X, n_in>(resident, static_cast<const Half*>(x), m);
   }
 
   const X* row =

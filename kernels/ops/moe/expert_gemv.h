@@ -2,10 +2,10 @@
  * two matmuls over the units of an expert plan.
  *
  *   topk_ids [tokens][per_token] (routing.h); the plan orders its pairs
- *   kGateUp  x [tokens][n_in] half, the token of each pair; w [experts][2][n_out][n_in] half: gate, then up;
- *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T)
- *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
- *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
+ *   kGateUp  x [tokens][n_in] half (float16 for fp8 with scales by row), the token of each pair; w
+ * [experts][2][n_out][n_in] half: gate, then up; out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T) kDown    x
+ * [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in]; out [tokens][per_token][n_out]: x w^T, each
+ * row in its pair's own place
  *
  * w may be fp8, with scales of all experts' rows or blocks (gemm/weight_lanes.h).
  *
@@ -192,6 +192,11 @@ __device__ __forceinline__ void expert_round(float (&acc)[2][4], LaneChunk<Form>
   }
 }
 
+/* What x is in a matmul of the experts. Tokens are normed for gate_up alone (router.h), which multiplies fp8 by float16
+ * where that is quicker. */
+template <typename Half, ExpertMatmul Matmul, ScaleForm Form>
+using ExpertInput = typename Multiplied<Half, Matmul == kGateUp && Form == kScaleByRow ? Form : kUnscaled>::Type;
+
 /* Of so many pairs an expert on average, or more, almost every expert has one. */
 constexpr uint32_t kLikelyPairs = 2;
 constexpr uint32_t kLikelyBytes = 131072; /* that a block asks for before the routing is known */
@@ -219,8 +224,10 @@ __device__ __forceinline__ void prefetch_likely(const typename WeightTypes<Half,
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
 template <typename Half, ExpertMatmul Matmul, RoutingSource Source, ScaleForm Form = kUnscaled>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
-    moe_gemv_kernel(const __grid_constant__ Routing routing, typename WeightTypes<Half, Form>::Matrix w, const Half* x,
-                    Half* out, uint32_t tokens, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+    moe_gemv_kernel(const __grid_constant__ Routing routing, typename WeightTypes<Half, Form>::Matrix w,
+                    const ExpertInput<Half, Matmul, Form>* x, Half* out, uint32_t tokens, uint32_t n_in, uint32_t n_out,
+                    uint32_t per_token) {
+  using X = ExpertInput<Half, Matmul, Form>;
   __shared__ ExpertSums sums;
   constexpr bool kFew = Source != kRoutingGiven;
   __shared__ SmallBatchPlan<kFew ? kFewTokens : kSmallBatchTokens, kFew ? kFewPairs : kSmallBatchPairs> plan;
@@ -233,10 +240,10 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   plan.template make<Matmul == kGateUp>(Source == kRoutingGiven ? routing.topk_ids : nullptr, tokens, per_token);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, *pairs = plan.pairs; /* of gate_up, tokens */
   constexpr uint32_t kDepth = kExpertDepth<Matmul, Form>;
-  const ExpertGemv<Half, Matmul, kDepth, Form> stream(plan.units, plan.n_units, w, n_in, n_out);
+  const ExpertGemv<X, Matmul, kDepth, Form> stream(plan.units, plan.n_units, w, n_in, n_out);
   LaneChunk<Form> chunk[kDepth] = {};
   ExpertRound present = stream.first();
-  ExpertSource<Half, Form> source = stream.source(present);
+  ExpertSource<X, Form> source = stream.source(present);
 #pragma unroll
   for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
   if (Matmul == kDown) wait_for_predecessor();
@@ -251,16 +258,16 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
                                               return (Matmul == kGateUp ? pairs[sorted] : sorted) * n_in;
     };
     const uint32_t first = place(lane / 4), apart = place(lane / 4 + 8) - first;
-    const Half* row = x + first + stream.first_k + lane % 4 * kLaneWeights<Form>;
+    const X* row = x + first + stream.first_k + lane % 4 * kLaneWeights<Form>;
     float acc[2][4] = {};
     for (bool last = false; !last;) {
       last = stream.ends_item(present);
       present = stream.after(present);
-      const ExpertSource<Half, Form> next = stream.source(present);
+      const ExpertSource<X, Form> next = stream.source(present);
       if (unit.count > 8)
-        expert_round<Half, 2, kDepth, Form>(acc, chunk, row, apart, source, next);
+        expert_round<X, 2, kDepth, Form>(acc, chunk, row, apart, source, next);
       else
-        expert_round<Half, 1, kDepth, Form>(acc, chunk, row, 0, source, next);
+        expert_round<X, 1, kDepth, Form>(acc, chunk, row, 0, source, next);
       source = next;
       row += kDepth * kChunkWeights<Form>;
     }

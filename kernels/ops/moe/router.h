@@ -3,8 +3,8 @@
  * computes what rmsnorm, a GEMM and route compute one after the other; their CPU references are its own.
  *
  *   residual [tokens][hidden] fp32; norm [hidden]; w [n_experts][hidden], the router
- *   normed   [tokens][hidden]: for the experts; logits [tokens][n_experts] fp32; topk_ids, weight (routing.h)
- *   arrivals [ceil(tokens / kRouterTokens)], zero between kernels
+ *   normed   [tokens][hidden] half, of the type X that the experts multiply; logits [tokens][n_experts] fp32; topk_ids,
+ * weight (routing.h) arrivals [ceil(tokens / kRouterTokens)], zero between kernels
  */
 #ifndef BLINK_OPS_MOE_ROUTER_H
 #define BLINK_OPS_MOE_ROUTER_H
@@ -75,10 +75,10 @@ struct RouterScratch {
 };
 
 /* The block's tile of logits, and from the blocks of the first experts the normed tokens. */
-template <typename Half>
+template <typename Half, typename X>
 __device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights& weights, const Half* w,
-                                           const Half* norm, const float* residual, float eps, Half* normed,
-                                           float* logits, uint32_t tokens, uint32_t hidden, uint32_t n_experts) {
+                                           const Half* norm, const float* residual, float eps, X* normed, float* logits,
+                                           uint32_t tokens, uint32_t hidden, uint32_t n_experts) {
   const RouterShare<Half> share(hidden);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, token = blockIdx.y * kRouterTokens + lane / 4;
   const float* row = token < tokens ? residual + uint64_t(token) * hidden : nullptr;
@@ -111,18 +111,18 @@ __device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights
     for (uint32_t i = 0; i < kRouterDepth; ++i) {
       if (done + i >= share.n_chunks) break;
       const Half* factor = reinterpret_cast<const Half*>(&weights.norm[i]);
+      float value[8];
       uint32_t packed[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        packed[j] = pack<Half>(x[i][2 * j] * scale * to_float(factor[2 * j]),
-                               x[i][2 * j + 1] * scale * to_float(factor[2 * j + 1]));
+      for (int j = 0; j < 8; ++j) value[j] = x[i][j] * scale * to_float(factor[j]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) packed[j] = pack<Half>(value[2 * j], value[2 * j + 1]);
       const uint4 &low = weights.low[i], &high = weights.high[i];
       const uint32_t front[4] = {low.x, high.x, low.y, high.y}, back[4] = {low.z, high.z, low.w, high.w};
       mma(acc, front, packed[0], packed[1], Half());
       mma(acc, back, packed[2], packed[3], Half());
-      if (row && blockIdx.x == 0)
-        *reinterpret_cast<uint4*>(normed + uint64_t(token) * hidden + share.k(done + i)) =
-            make_uint4(packed[0], packed[1], packed[2], packed[3]);
+      if (!row || blockIdx.x != 0) continue;
+      store8_saturating(normed + uint64_t(token) * hidden + share.k(done + i), value);
     }
   }
   scratch.part[warp][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
@@ -150,10 +150,10 @@ __device__ __forceinline__ bool last_to_arrive(RouterScratch& scratch, uint32_t*
 
 /* grid (ceil(n_experts / kRouterExperts), ceil(tokens / kRouterTokens)), block (kRouterThreads); hidden a multiple of
  * kRouterChunk. The last block of some tokens routes them, one warp per token, if there are more than kFewTokens. */
-template <typename Half>
+template <typename Half, typename X>
 __global__ void __launch_bounds__(kRouterThreads, 1)
     router_kernel(struct blink_step_set set, const float* residual, const Half* norm, float eps, const Half* w,
-                  Half* normed, float* logits, uint32_t* topk_ids, float* weight, uint32_t* arrivals, uint32_t tokens,
+                  X* normed, float* logits, uint32_t* topk_ids, float* weight, uint32_t* arrivals, uint32_t tokens,
                   uint32_t hidden, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
   __shared__ RouterScratch scratch;
   allow_successor();

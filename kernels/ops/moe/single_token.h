@@ -24,13 +24,9 @@ namespace blink {
 
 constexpr uint32_t kSingleOutputs = 8;          /* of a tile */
 constexpr uint32_t kSingleExperts = kGemvWarps; /* of a token at most */
-/* Chunks of a round in gate_up, an item's in Qwen3-30B-A3B, and the rounds that are in flight in every warp. A block
- * has three items there, and memory is idle until they are known: of fp8 two are requested together. Scales by block
- * have no registers for that. */
+/* Chunks of gate_up that are in flight in every warp. */
 template <ScaleForm Form>
 constexpr uint32_t kSingleDepth = Form == kUnscaled ? 8 : 4;
-template <ScaleForm Form>
-constexpr uint32_t kSingleRounds = Form == kScaleByRow ? 2 : 1;
 
 static_assert(kGemvThreads == kMaxExperts, "a thread has an expert");
 
@@ -104,9 +100,9 @@ __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const 
     for (int i = 0; i < 8; ++i) squares += value[i] * value[i];
   }
   scratch.keys[t] = t < n ? logit_key(logit) : 0;
-  squares = warp_sum(squares);
-  if (t % 32 == 0) scratch.squares[t / 32] = squares;
   __syncthreads();
+  squares = warp_sum(squares); /* not before: the ranks would have to wait */
+  if (t % 32 == 0) scratch.squares[t / 32] = squares;
   const uint32_t rank = t < n ? rank_of(scratch.keys, n) : per_token;
   if (rank < per_token) scratch.units[rank] = {t, rank, 1, 0}, scratch.chosen_keys[rank] = scratch.keys[t];
   __syncthreads();
@@ -154,19 +150,12 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   route_single(scratch, routing, residual, n_in, per_token);
 
   const ExpertGemv<X, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
-  constexpr uint32_t kRounds = kSingleRounds<Form>;
-  LaneChunk<Form> chunk[kRounds][kDepth] = {};
-  ExpertSource<X, Form> source[kRounds];
-  ExpertRound present = stream.first(), latest = present; /* of those requested */
-  OutputScales scales[kRounds];
+  LaneChunk<Form> chunk[kDepth] = {};
+  ExpertRound present = stream.first();
+  ExpertSource<X, Form> source = stream.source(present);
+  OutputScales scales = stream.output_scales(present, threadIdx.x % kSingleOutputs);
 #pragma unroll
-  for (uint32_t i = 0; i < kRounds; ++i) {
-    if (i != 0) latest = stream.after(latest);
-    source[i] = stream.source(latest);
-    scales[i] = stream.output_scales(latest, threadIdx.x % kSingleOutputs);
-#pragma unroll
-    for (uint32_t slot = 0; slot < kDepth; ++slot) source[i].load(slot, chunk[i][slot]);
-  }
+  for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
 
   float squares = 0.0f;
 #pragma unroll
@@ -186,8 +175,8 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     float value[8];
     load8(residual + j, value);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) value[i] = representable<X>(value[i] * scale * to_float(factor[i]));
-    store8(resident + j, value);
+    for (int i = 0; i < 8; ++i) value[i] *= scale * to_float(factor[i]);
+    store8_saturating(resident + j, value);
   }
   __syncthreads();
   allow_successor();
@@ -195,22 +184,18 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   uint32_t buffer = 0;
   float acc[2][4] = {};
   while (stream.exists(present)) {
-#pragma unroll
-    for (uint32_t i = 0; i < kRounds; ++i) {
-      if (!stream.exists(present)) break;
-      /* One token is all columns of the tensor cores' 8. */
-      const X* row = resident + stream.k(present) + lane % 4 * kLaneWeights<Form>;
-      latest = stream.after(latest);
-      const ExpertSource<X, Form> next = stream.source(latest);
-      expert_round<X, 1, kDepth, Form>(acc, chunk[i], row, 0, source[i], next);
-      source[i] = next;
-      if (stream.ends_item(present)) {
-        store_single(scratch, buffer, acc[0], scales[i], present.item, product, n_out);
-        buffer ^= 1;
-      }
-      scales[i] = stream.output_scales(latest, threadIdx.x % kSingleOutputs);
-      present = stream.after(present);
+    /* One token is all columns of the tensor cores' 8. */
+    const X* row = resident + stream.k(present) + lane % 4 * kLaneWeights<Form>;
+    const ExpertRound following = stream.after(present);
+    const ExpertSource<X, Form> next = stream.source(following);
+    expert_round<X, 1, kDepth, Form>(acc, chunk, row, 0, source, next);
+    source = next;
+    if (stream.ends_item(present)) {
+      store_single(scratch, buffer, acc[0], scales, present.item, product, n_out);
+      buffer ^= 1;
+      scales = stream.output_scales(following, threadIdx.x % kSingleOutputs);
     }
+    present = following;
   }
 }
 

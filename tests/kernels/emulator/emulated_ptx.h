@@ -281,6 +281,9 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   }
   return result;
 }
+inline uint32_t pack_saturating(float low, float high) {
+  return pack_halves(low, high);
+}
 inline void count_greater(float& count, uint32_t a, uint32_t b) {
   count += a > b;
 }

@@ -23,11 +23,12 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
     after(x, kHalf * tokens * hidden);
     after(logits, kFloat * tokens * n_experts);
     launch({blocks}, kExpertThreads, [&] {
+      const auto* input = reinterpret_cast<const ExpertInput<Half, kGateUp, of()>*>(x); /* both are bfloat16 here */
       if (tokens <= kFewTokens)
-        moe_gemv_kernel<Half, kGateUp, kRoutingFused, of()>(routing, w, x, product, tokens, hidden, intermediate,
+        moe_gemv_kernel<Half, kGateUp, kRoutingFused, of()>(routing, w, input, product, tokens, hidden, intermediate,
                                                             per_token);
       else
-        moe_gemv_kernel<Half, kGateUp, kRoutingGiven, of()>(routing, w, x, product, tokens, hidden, intermediate,
+        moe_gemv_kernel<Half, kGateUp, kRoutingGiven, of()>(routing, w, input, product, tokens, hidden, intermediate,
                                                             per_token);
     });
     after(product, kHalf * tokens * per_token * intermediate);
