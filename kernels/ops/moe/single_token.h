@@ -86,10 +86,11 @@ __device__ __forceinline__ float single_weight(const SingleTokenScratch& scratch
   return own / warp_sum(all);
 }
 
-/* Routes, by the whole block. The residual is read meanwhile, and the warps' sums of its squares left in the scratch.
- */
+/* Routes, by the whole block. The residual is read meanwhile: the thread's first elements are left in `element`, and
+ * the warps' sums of its squares in the scratch. */
 __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const SingleTokenRouting& routing,
-                                             const float* residual, uint32_t n_in, uint32_t per_token) {
+                                             const float* residual, float (&element)[8], uint32_t n_in,
+                                             uint32_t per_token) {
   const uint32_t n = routing.n_experts, t = threadIdx.x;
   const float logit = t < n ? summed_logit(routing.sums, n, t) : 0.0f;
   float squares = 0.0f;
@@ -97,7 +98,10 @@ __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const 
     float value[8];
     load8(residual + j, value);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) squares += value[i] * value[i];
+    for (int i = 0; i < 8; ++i) {
+      squares += value[i] * value[i];
+      if (j == t * 8) element[i] = value[i];
+    }
   }
   scratch.keys[t] = t < n ? logit_key(logit) : 0;
   __syncthreads();
@@ -147,7 +151,8 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   uint4 factors = {};
   load_weight(norm + begin, begin < n_in, factors);
   wait_for_predecessor();
-  route_single(scratch, routing, residual, n_in, per_token);
+  float element[8] = {};
+  route_single(scratch, routing, residual, element, n_in, per_token);
 
   const ExpertGemv<X, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
   LaneChunk<Form> chunk[kDepth] = {};
@@ -170,13 +175,12 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     publish();
   }
   for (uint32_t j = begin; j < n_in; j += kGemvThreads * 8) {
-    if (j != begin) factors = *reinterpret_cast<const uint4*>(norm + j);
+    /* The first elements are there: read again, they would arrive behind all the weights that were asked for. */
+    if (j != begin) factors = *reinterpret_cast<const uint4*>(norm + j), load8(residual + j, element);
     const Half* factor = reinterpret_cast<const Half*>(&factors);
-    float value[8];
-    load8(residual + j, value);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) value[i] *= scale * to_float(factor[i]);
-    store8_saturating(resident + j, value);
+    for (int i = 0; i < 8; ++i) element[i] *= scale * to_float(factor[i]);
+    store8_saturating(resident + j, element);
   }
   __syncthreads();
   allow_successor();
