@@ -7,7 +7,8 @@
  *
  * As in gemv.h the weights go through registers. A tile is 8 outputs, and its 16 rows for the tensor cores are
  * their first and second halves of k: twice as many tiles, which spread more evenly and are on their way at once. Each
- * half is multiplied with its own half of x; the cross terms of the instruction's result are not used.
+ * half is multiplied with its own half of x; the cross terms of the instruction's result are not used. x is held in
+ * the type that its weights are multiplied in (weight_lanes.h).
  *
  * A kEpilogueAdd matmul of one row may end with its blocks' part of the router that follows (fused_router.h).
  */

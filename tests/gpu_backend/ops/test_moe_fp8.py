@@ -73,6 +73,20 @@ def test_few_tokens_take_elements_and_scales_together() -> None:
     assert (gate_up.shared_bytes, down.shared_bytes) == (2 * op.hidden, 2 * 8 * op.intermediate)
 
 
+@pytest.mark.parametrize("tokens", [2, 32])
+def test_the_router_norms_in_the_type_in_which_the_experts_multiply(tokens: int) -> None:
+    """float16, if the compiler finds registers for that."""
+    normed = {
+        form: choose(experts(tokens, form), TARGET).launches[0].kernel  # type: ignore[union-attr]
+        for form in ScaleForm
+    }
+    assert normed == {
+        ScaleForm.ROW: "router_kernel<__nv_bfloat16, __half>",
+        ScaleForm.BLOCK: "router_kernel<__nv_bfloat16, __nv_bfloat16>",
+    }
+    assert choose(experts(tokens, ScaleForm.ROW, hidden=2064), TARGET).name == "moe_tiled"  # no such router
+
+
 @pytest.mark.parametrize(
     ("inner", "family"), [(768, "moe_one"), (192, "moe_stream"), (64, "moe_stream"), (2176, "moe_stream")]
 )
