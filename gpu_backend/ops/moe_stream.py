@@ -48,7 +48,9 @@ class StreamMoe:
         if not streams_experts(op.routing, op.tokens):
             return f"{op.tokens} tokens are more than {SMALL_BATCH_TOKENS}, or {SMALL_BATCH_PAIRS} an expert"
         if op.hidden % ROUTER_CHUNK and expert_input(op) is not op.normed.element:
-            return f"{op.hidden} columns are no multiple of {ROUTER_CHUNK}, and only the router norms in float16"
+            return (
+                f"{op.hidden} columns are no multiple of {ROUTER_CHUNK}, and only the router norms in float16"
+            )
         return None
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
