@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo_model.tasks import Item, check, sample
+from limits import START_S
 from tokenizers import Tokenizer
 
 from ringbuffer.abi import Phase
@@ -21,7 +22,6 @@ from ringbuffer.region import Region, ring_path
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "models" / "demo"
-START_S = 120.0
 
 
 @contextmanager

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 import httpx
 from demo_model.tasks import Item
 from free_port import free_port
+from limits import START_S
 from serving import ROOT
-
-START_S = 120.0
 
 
 @contextmanager

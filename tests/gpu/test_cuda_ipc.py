@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 from demo_model.tasks import Item, check
+from limits import START_S
 from process_state import state_of, stop
-from serving import DEMO, ROOT, START_S, items
+from serving import DEMO, ROOT, items
 from tokenizers import Tokenizer
 
 from nic_frontend.lease import Lease
