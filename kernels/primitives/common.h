@@ -82,17 +82,6 @@ __device__ __forceinline__ void store8(Half* p, const float (&in)[8]) {
   *reinterpret_cast<uint4*>(p) = raw;
 }
 
-/* The same for numbers that float16 may not reach: they become its largest. */
-template <typename Half>
-__device__ __forceinline__ void store8_saturating(Half* p, const float (&in)[8]) {
-  store8(p, in);
-}
-template <>
-__device__ __forceinline__ void store8_saturating(__half* p, const float (&in)[8]) {
-  *reinterpret_cast<uint4*>(p) = make_uint4(pack_saturating(in[0], in[1]), pack_saturating(in[2], in[3]),
-                                            pack_saturating(in[4], in[5]), pack_saturating(in[6], in[7]));
-}
-
 __device__ __forceinline__ void load8(const float* p, float (&out)[8]) {
   const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
   out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;

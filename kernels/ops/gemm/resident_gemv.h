@@ -57,10 +57,8 @@ __device__ __forceinline__ void load_resident(X* resident, const Half* x, uint32
 #pragma unroll
     for (uint32_t i = 0; i < kAhead; ++i) {
       const uint32_t at = base + i * kGemvThreads;
-      if (at >= m * kVectors) continue;
-      float element[8];
-      load8(reinterpret_cast<const Half*>(&value[i]), element);
-      store8_saturating(resident + at / kVectors * (Columns + kResidentPad) + at % kVectors * 8, element);
+      if (at < m * kVectors)
+        hold8(resident + at / kVectors * (Columns + kResidentPad) + at % kVectors * 8, value[i], Half());
     }
   }
   __syncthreads();
@@ -107,7 +105,7 @@ __device__ __forceinline__ void load_resident_normed(ResidentScratch& scratch, X
       load8(x + uint64_t(t) * Columns + j, value);
 #pragma unroll
       for (int k = 0; k < 8; ++k) value[k] *= scale * to_float(factor[k]);
-      store8_saturating(resident + t * (Columns + kResidentPad) + j, value);
+      hold8(resident + t * (Columns + kResidentPad) + j, value, Half());
     }
   }
   __syncthreads();

@@ -63,6 +63,26 @@ struct Multiplied<Half, kUnscaled> {
   using Type = Half;
 };
 
+/* Eight numbers of type Half to where x is held, as Half or as float16. Of bfloat16, those beyond float16 become its
+ * largest; halves that stay what they are keep everything, also what is infinite. */
+template <typename Half>
+__device__ __forceinline__ void hold8(Half* to, const float (&from)[8], Half) {
+  store8(to, from);
+}
+__device__ __forceinline__ void hold8(__half* to, const float (&from)[8], __nv_bfloat16) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(pack_saturating(from[0], from[1]), pack_saturating(from[2], from[3]),
+                                             pack_saturating(from[4], from[5]), pack_saturating(from[6], from[7]));
+}
+template <typename Half>
+__device__ __forceinline__ void hold8(Half* to, const uint4& from, Half) {
+  *reinterpret_cast<uint4*>(to) = from;
+}
+__device__ __forceinline__ void hold8(__half* to, const uint4& from, __nv_bfloat16 half) {
+  float value[8];
+  load8(reinterpret_cast<const __nv_bfloat16*>(&from), value);
+  hold8(to, value, half);
+}
+
 template <ScaleForm Form>
 constexpr uint32_t kLaneWeights = Form == kUnscaled ? 8 : 16; /* k of a lane's 16 bytes */
 template <ScaleForm Form>

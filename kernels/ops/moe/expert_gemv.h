@@ -2,10 +2,11 @@
  * two matmuls over the units of an expert plan.
  *
  *   topk_ids [tokens][per_token] (routing.h); the plan orders its pairs
- *   kGateUp  x [tokens][n_in] half (float16 for fp8 with scales by row), the token of each pair; w
- * [experts][2][n_out][n_in] half: gate, then up; out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T) kDown    x
- * [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in]; out [tokens][per_token][n_out]: x w^T, each
- * row in its pair's own place
+ *   kGateUp  x [tokens][n_in] half, or float16 if w is fp8 with scales by row: the token of each pair;
+ *            w [experts][2][n_out][n_in] half: gate, then up;
+ *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T)
+ *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
+ *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
  * w may be fp8, with scales of all experts' rows or blocks (gemm/weight_lanes.h).
  *

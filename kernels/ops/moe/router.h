@@ -3,12 +3,14 @@
  * computes what rmsnorm, a GEMM and route compute one after the other; their CPU references are its own.
  *
  *   residual [tokens][hidden] fp32; norm [hidden]; w [n_experts][hidden], the router
- *   normed   [tokens][hidden] half, of the type X that the experts multiply; logits [tokens][n_experts] fp32; topk_ids,
- * weight (routing.h) arrivals [ceil(tokens / kRouterTokens)], zero between kernels
+ *   normed   [tokens][hidden] for the experts, in the type X in which they multiply
+ *   logits   [tokens][n_experts] fp32; topk_ids, weight (routing.h)
+ *   arrivals [ceil(tokens / kRouterTokens)], zero between kernels
  */
 #ifndef BLINK_OPS_MOE_ROUTER_H
 #define BLINK_OPS_MOE_ROUTER_H
 
+#include "kernels/ops/gemm/weight_lanes.h"
 #include "routing.h"
 
 #ifdef __CUDACC__
@@ -122,7 +124,7 @@ __device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights
       mma(acc, front, packed[0], packed[1], Half());
       mma(acc, back, packed[2], packed[3], Half());
       if (!row || blockIdx.x != 0) continue;
-      store8_saturating(normed + uint64_t(token) * hidden + share.k(done + i), value);
+      hold8(normed + uint64_t(token) * hidden + share.k(done + i), value, Half());
     }
   }
   scratch.part[warp][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);

@@ -105,7 +105,7 @@ __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const 
   }
   scratch.keys[t] = t < n ? logit_key(logit) : 0;
   __syncthreads();
-  squares = warp_sum(squares); /* not before: the ranks would have to wait */
+  squares = warp_sum(squares);
   if (t % 32 == 0) scratch.squares[t / 32] = squares;
   const uint32_t rank = t < n ? rank_of(scratch.keys, n) : per_token;
   if (rank < per_token) scratch.units[rank] = {t, rank, 1, 0}, scratch.chosen_keys[rank] = scratch.keys[t];
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     const Half* factor = reinterpret_cast<const Half*>(&factors);
 #pragma unroll
     for (int i = 0; i < 8; ++i) element[i] *= scale * to_float(factor[i]);
-    store8_saturating(resident + j, element);
+    hold8(resident + j, element, Half());
   }
   __syncthreads();
   allow_successor();

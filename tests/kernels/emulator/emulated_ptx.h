@@ -219,8 +219,7 @@ struct Fragments {
   uint32_t a[4], b[2];
 };
 
-/* The low (0) or high (1) half of a pair. */
-inline float half_of(uint32_t pair, uint32_t index) {
+inline float half_of(uint32_t pair, uint32_t index) { /* the low (0) or high (1) one */
   return __bfloat162float({uint16_t(pair >> 16 * index)});
 }
 inline uint32_t pack_halves(float low, float high) {
