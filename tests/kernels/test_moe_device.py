@@ -193,7 +193,7 @@ UNIT_SUM = 2.0**32  # kSumUnit
         pytest.param(7, 7, 2080, 128, 3, None, marks=pytest.mark.slow),
         (4, 1, 64, 1088, 4, None),
         (12, 4, 96, 128, 5, ScaleForm.ROW),
-        (70, 8, 64, 128, 5, ScaleForm.ROW),  # experts of three groups that are ranked together, with ties between
+        (70, 8, 64, 128, 5, ScaleForm.ROW),  # experts of three groups that are ranked together
         (9, 3, 64, 1152, 4, ScaleForm.ROW),  # a row of the product that a warp does not hold at once
         pytest.param(9, 8, 592, 896, 4, ScaleForm.ROW, marks=pytest.mark.slow),
         (7, 3, 2192, 128, 5, ScaleForm.ROW),  # two rounds of an item, the second of which has one chunk
