@@ -8,7 +8,7 @@ PLAN_WORDS = 16
 PLAN_TOKENS = 512
 
 ExpertUnit = np.dtype({
-    "names": ["expert", "first", "count", "reserved"],
+    "names": ["expert", "first", "count", "groups_before"],
     "formats": ["<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 4, 8, 12],
     "itemsize": 16,

@@ -1,8 +1,7 @@
 """Experts of few tokens each, whose weights stream past them (kernels/ops/moe/expert_gemv.h).
 
 The router computes its logits with the norm before it (kernels/ops/moe/router.h). Of up to FEW_TOKENS every
-block
-of gate_up chooses by itself; of more the router's last block does.
+block of gate_up chooses by itself; of more the router's last block does.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.expert_gemv import EXPERT_BLOCKS
+from gpu_backend.kernel_abi.expert_ring import EXPERT_RING_BYTES
 from gpu_backend.kernel_abi.router import ROUTER_CHUNK, ROUTER_EXPERTS, ROUTER_THREADS, ROUTER_TOKENS
 from gpu_backend.kernel_abi.routing import FEW_TOKENS, MAX_EXPERTS
 from gpu_backend.kernel_abi.small_batch_plan import EXPERT_THREADS, SMALL_BATCH_TOKENS
 from gpu_backend.kernel_abi.small_batch_plan import SMALL_BATCH_PAIRS as MOST_PAIRS
-from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Launch, Work
-from gpu_backend.ops.matrix import Buffer
+from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
 from gpu_backend.ops.operations import Moe, Routing
 from gpu_backend.ops.weights import instance, weight_operand
@@ -32,8 +31,13 @@ def streams_experts(routing: Routing, tokens: int) -> bool:
 
 
 def expert_input(op: Moe) -> Element:
-    """The type of the normed tokens: ExpertInput of kernels/ops/moe/expert_gemv.h."""
-    return Element.FP16 if op.gate_up.scale_form is ScaleForm.ROW else op.normed.element
+    """The type of the normed tokens: ExpertInput of kernels/ops/moe/fp8_expert_gemv.h."""
+    return Element.FP16 if op.gate_up.scales else op.normed.element
+
+
+def ring_bytes(weight: Matrix) -> int:
+    """Of shared memory, through which weights in fp8 go (kernels/ops/moe/expert_ring.h)."""
+    return EXPERT_RING_BYTES if weight.scales else 0
 
 
 class StreamMoe:
@@ -65,6 +69,7 @@ class StreamMoe:
             grid,
             block,
             (routing, weight_operand(op.gate_up), op.normed, buffers.product, *sizes),
+            shared_bytes=ring_bytes(op.gate_up),
         )
         sizes = (op.tokens, op.intermediate, op.hidden, per_token)
         kernel = instance(half, "blink::kDown", "blink::kRoutingGiven", of=op.down)
@@ -73,6 +78,7 @@ class StreamMoe:
             grid,
             block,
             (routing, weight_operand(op.down), buffers.product, buffers.rows, *sizes),
+            shared_bytes=ring_bytes(op.down),
         )
         routed = route(op, target, self._choose) if op.hidden % ROUTER_CHUNK else [self._router(op)]
         return [*routed, gate_up, down, expert_sum(op)]

@@ -115,6 +115,22 @@ __device__ __forceinline__ void copied_words() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/* 16 bytes of a weight to shared memory, or zeros unless `wanted`: past L1, as load_weight. */
+__device__ __forceinline__ void copy_weight(uint4* to_shared, const void* from, bool wanted) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from),
+               "r"(wanted ? 16u : 0u)
+               : "memory");
+}
+/* A thread's copies since its last call become a group. */
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Waits for all groups of this thread but the latest `Latest`. */
+template <uint32_t Latest>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Latest) : "memory");
+}
+
 /* The same pointer, which the compiler does not compute anew at every use. Not for loads and stores: it no longer knows
  * that it points to shared memory. */
 template <typename T>

@@ -14,9 +14,10 @@
 
 namespace blink {
 
-/* Pairs first.. first + count - 1 of the sorted list, all of one expert. */
+/* Pairs first.. first + count - 1 of the sorted list, all of one expert. small_batch_plan.h alone says how many groups
+ * of kPairGroup pairs the units before have. */
 struct alignas(16) ExpertUnit {
-  uint32_t expert, first, count, reserved;
+  uint32_t expert, first, count, groups_before;
 };
 
 #ifndef __CUDACC__

@@ -14,8 +14,8 @@
 #ifndef BLINK_OPS_MOE_SINGLE_TOKEN_H
 #define BLINK_OPS_MOE_SINGLE_TOKEN_H
 
-#include "expert_gemv.h"
 #include "kernels/ops/gemm/gemv.h"
+#include "expert_stream.h"
 #include "fused_router.h"
 
 #ifdef __CUDACC__

@@ -12,7 +12,8 @@
 namespace blink {
 
 constexpr uint32_t kExpertWarps = 8, kExpertThreads = 32 * kExpertWarps;
-constexpr uint32_t kSmallBatchUnit = 16;    /* pairs of a unit: two of the tensor cores' 8 columns */
+constexpr uint32_t kPairGroup = 8;          /* pairs that the tensor cores multiply at once: their columns */
+constexpr uint32_t kSmallBatchUnit = 16;    /* pairs of a unit: two groups */
 constexpr uint32_t kSmallBatchTokens = 128; /* at most, in a step, and pairs */
 constexpr uint32_t kSmallBatchPairs = 2048, kFewPairs = kFewTokens * 32;
 static_assert(kExpertThreads == kMaxExperts && kExpertWarps == kFewTokens, "a thread counts, a warp chooses");
@@ -35,7 +36,7 @@ template <uint32_t Tokens, uint32_t Pairs>
 struct SmallBatchPlan {
   static constexpr uint32_t kWords = (Tokens + 31) / 32;
   uint32_t chosen[kFewPairs]; /* if the blocks route: [tokens][per_token] */
-  uint32_t n_units;
+  uint32_t n_units, n_groups;
   ExpertUnit units[Pairs / kSmallBatchUnit + kMaxExperts];
   uint32_t pairs[Pairs];
   uint32_t mask[kMaxExperts][kWords];      /* a bit per token that is routed to the expert */
@@ -111,22 +112,25 @@ struct SmallBatchPlan {
     }
     return n;
   }
-  /* Fills in the units and `first`, one thread per expert. */
+  /* Fills in the units and `first`, one thread per expert: how many pairs, groups and units end with it. */
   __device__ __forceinline__ void cut() {
+    constexpr uint32_t kBits = 20, kMask = (1u << kBits) - 1, kGroups = kSmallBatchUnit / kPairGroup;
     const uint32_t n = lower(threadIdx.x, 32 * kWords), count = (n + kSmallBatchUnit - 1) / kSmallBatchUnit;
-    uint64_t upto = warp_scan(uint64_t(count) << 32 | n);
+    const uint32_t groups = (n + kPairGroup - 1) / kPairGroup;
+    uint64_t upto = warp_scan(uint64_t(count) << 2 * kBits | uint64_t(groups) << kBits | n);
     if (threadIdx.x % 32 == 31) totals[threadIdx.x / 32] = upto;
     __syncthreads();
 #pragma unroll
     for (uint32_t warp = 0; warp < kExpertWarps; ++warp)
       if (warp < threadIdx.x / 32) upto += totals[warp];
-    const uint32_t begin = uint32_t(upto) - n, unit = uint32_t(upto >> 32) - count;
+    const uint32_t begin = (uint32_t(upto) & kMask) - n, unit = uint32_t(upto >> 2 * kBits) - count;
+    const uint32_t groups_upto = uint32_t(upto >> kBits) & kMask;
     first[threadIdx.x] = begin;
     for (uint32_t u = 0; u < count; ++u) {
       const uint32_t at = u * kSmallBatchUnit;
-      units[unit + u] = {threadIdx.x, begin + at, min(kSmallBatchUnit, n - at), 0};
+      units[unit + u] = {threadIdx.x, begin + at, min(kSmallBatchUnit, n - at), groups_upto - groups + u * kGroups};
     }
-    if (threadIdx.x == kExpertThreads - 1) n_units = unit + count;
+    if (threadIdx.x == kExpertThreads - 1) n_units = unit + count, n_groups = groups_upto;
   }
 };
 

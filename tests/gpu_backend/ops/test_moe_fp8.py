@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.expert_ring import EXPERT_RING_BYTES
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.candidate import NoKernel
 from gpu_backend.ops.choice import choose
@@ -74,16 +75,16 @@ def test_few_tokens_take_elements_and_scales_together() -> None:
 
 
 @pytest.mark.parametrize("tokens", [2, 32])
-def test_the_router_norms_in_the_type_in_which_the_experts_multiply(tokens: int) -> None:
-    """float16, if the compiler finds registers for that."""
-    normed = {
-        form: choose(experts(tokens, form), TARGET).launches[0].kernel  # type: ignore[union-attr]
-        for form in ScaleForm
-    }
-    assert normed == {
-        ScaleForm.ROW: "router_kernel<__nv_bfloat16, __half>",
-        ScaleForm.BLOCK: "router_kernel<__nv_bfloat16, __nv_bfloat16>",
-    }
+@pytest.mark.parametrize("form", list(ScaleForm))
+def test_few_tokens_are_normed_in_float16_and_their_weights_go_through_shared_memory(
+    tokens: int, form: ScaleForm
+) -> None:
+    op = experts(tokens, form)
+    router = choose(op, TARGET).launches[0]
+    assert isinstance(router, Launch)
+    assert router.kernel == "router_kernel<__nv_bfloat16, __half>"
+    gate_up, down = kernels(op)[:2]
+    assert gate_up.shared_bytes == down.shared_bytes == EXPERT_RING_BYTES
     assert choose(experts(tokens, ScaleForm.ROW, hidden=2064), TARGET).name == "moe_tiled"  # no such router
 
 

@@ -110,6 +110,38 @@ struct BulkBarrier {
 };
 inline std::vector<std::unique_ptr<BulkBarrier>> bulk_barriers;
 
+/* What a thread copies by itself: garbage until it has waited for the group, or the copies have come to a barrier. */
+struct ThreadCopies {
+  std::vector<BulkBarrier::Copy> open;
+  std::deque<std::vector<BulkBarrier::Copy>> groups;
+
+  void add(void* to, const void* from, uint32_t bytes) {
+    emulator::check_written(from);
+    if (bytes == 16 && (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16)
+      emulator::fail("a copy that is not 16-byte aligned");
+    memset(to, 0xff, bytes);
+    open.push_back({to, from, bytes});
+  }
+};
+inline std::map<const void*, ThreadCopies> thread_copies;
+inline void copy_weight(uint4* to, const void* from, bool wanted) {
+  static const uint4 zeros = {};
+  thread_copies[emulator::current].add(to, wanted ? from : &zeros, 16);
+}
+inline void copy_async_word(float* to, const float* from) {
+  thread_copies[emulator::current].add(to, from, 4);
+}
+inline void commit_copies() {
+  ThreadCopies& copies = thread_copies[emulator::current];
+  copies.groups.push_back(std::exchange(copies.open, {}));
+}
+template <uint32_t Latest>
+void wait_for_copies() {
+  auto& groups = thread_copies[emulator::current].groups;
+  for (; groups.size() > Latest; groups.pop_front())
+    for (const BulkBarrier::Copy& copy : groups.front()) memcpy(copy.to, copy.from, copy.bytes);
+}
+
 inline BulkBarrier& bulk_barrier(uint64_t* word) {
   return *bulk_barriers.at(*word);
 }

@@ -83,23 +83,15 @@ inline void copy_tile(void* to, const void* map, uint32_t x, uint32_t y, uint32_
 }
 
 /* A thread's copies come when those of a bulk copy would, after it has said at which barrier. */
-inline std::map<const void*, std::vector<BulkBarrier::Copy>> thread_copies;
 inline void copy_async(uint32_t to, const void* from, uint32_t n) {
-  static const uint16_t zeros[8] = {};
-  if (to % 16 || reinterpret_cast<uintptr_t>(from) % 16) emulator::fail("a copy that is not 16-byte aligned");
-  memset(shared_at(to), 0xff, 16);
-  thread_copies[emulator::current].push_back({shared_at(to), n ? from : zeros, 16});
-}
-inline void copy_async_word(float* to, const float* from) {
-  memset(to, 0xff, 4);
-  thread_copies[emulator::current].push_back({to, from, 4});
+  static const uint4 zeros = {};
+  thread_copies[emulator::current].add(shared_at(to), n ? from : &zeros, 16);
 }
 inline void barrier_arrive_copied(uint64_t* word) {
-  for (const BulkBarrier::Copy& copy : thread_copies[emulator::current]) {
+  for (const BulkBarrier::Copy& copy : std::exchange(thread_copies[emulator::current].open, {})) {
     bulk_barrier(word).add(copy);
     bulk_barrier(word).bytes += copy.bytes;
   }
-  thread_copies.erase(emulator::current);
   bulk_barrier(word).arrive();
 }
 

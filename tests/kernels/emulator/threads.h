@@ -13,10 +13,12 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 struct dim3 {
