@@ -28,6 +28,7 @@ from gpu_backend.ops.operations import Moe, Norm, Routing
 EPS = 1e-6
 SUM_UNIT = 2.0**32  # kSumUnit of kernels/ops/moe/fused_router.h
 SMALL, LARGE = (8, 3, 512, 128), (16, 8, 2048, 768)  # experts, per token, hidden, intermediate
+ROUNDS = (5, 2, 2304, 896)  # a warp has more than one round of chunks of each row
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ class Experts:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("form", ScaleForm)
-@pytest.mark.parametrize("sizes", [SMALL, LARGE])
+@pytest.mark.parametrize("sizes", [SMALL, LARGE, ROUNDS])
 @pytest.mark.parametrize(
     ("tokens", "family"),
     [

@@ -117,8 +117,8 @@ __device__ __forceinline__ void store_gemv(const GemvSums<Groups>& sums, uint32_
 }
 
 /* A round of chunks: adds them to acc and puts those of `next` in their place; of fp8 by row before they are
- * multiplied, as expert_round does (kernels/ops/moe/expert_gemv.h). `row` is the lane's row of x in each group of 8, at
- * the round's first k. */
+ * multiplied, as expert_round does (kernels/ops/moe/expert_stream.h). `row` is the lane's row of x in each group of 8,
+ * at the round's first k. */
 template <typename Half, int Groups, bool Full, ScaleForm Form, uint32_t kDepth>
 __device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], LaneChunk<Form> (&chunk)[kDepth],
                                            const Half* const (&row)[Groups], uint32_t k, uint32_t n_chunks,

@@ -48,7 +48,9 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 /* Where a kernel gets its routing from: an earlier kernel made it, or the kernel itself does, for up to kFewTokens. */
 enum RoutingSource { kRoutingGiven, kRoutingFused };
 
-constexpr uint32_t kExpertBlocks = 2; /* of a multiprocessor: they fill its registers */
+/* Of a multiprocessor: they fill its registers. With fp8, one after the other, as the division of the multiprocessor's
+ * memory that one token's experts need (E23) leaves room for one ring. */
+constexpr uint32_t kExpertBlocks = 2;
 
 /* The matmul of weights in halves, whose tiles go to the blocks in turn. */
 template <typename Half, ExpertMatmul Matmul>
@@ -114,8 +116,9 @@ __device__ __forceinline__ void prefetch_likely(const Half* w, uint32_t n_expert
 }
 
 /* grid (any), block (kExpertThreads); at most kSmallBatchTokens tokens and kSmallBatchPairs pairs; n_in a multiple
- * of 8; for fp8 kExpertRingBytes of dynamic shared memory. Every weight of a unit is read once, and the next tile's are
- * on their way while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at most.
+ * of 8, for fp8 of 16, which also needs kExpertRingBytes of dynamic shared memory. Every weight of a unit is read once,
+ * and the next tile's are on their way while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at
+ * most.
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router, and the routing is there: kDown may then
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */

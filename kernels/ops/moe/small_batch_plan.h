@@ -49,7 +49,7 @@ struct SmallBatchPlan {
   }
 
   /* Routes the tokens, one warp per token. One block publishes the result for the kernels that follow before it lets
-   * the next one start. It is the last block, which has the fewest items and therefore the time. */
+   * the next one start. It is the last block, which has no more tiles than the others. */
   __device__ __forceinline__ void choose(const Routing& routing, uint32_t tokens, uint32_t per_token) {
     const uint32_t t = threadIdx.x / 32, lane = threadIdx.x % 32, n = routing.n_experts;
     const bool tells = blockIdx.x + 1 == gridDim.x;

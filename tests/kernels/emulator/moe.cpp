@@ -20,6 +20,7 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
   const Routing routing = {set, logits, topk_ids, weight, n_experts, 1};
   with_form(form, [&](auto of) {
     const auto w = weights_of<of()>(gate_up, gate_up_scales), w_down = weights_of<of()>(down, down_scales);
+    emulator::dynamic_bytes = of() == kUnscaled ? 0 : kExpertRingBytes;
     after(x, kHalf * tokens * hidden);
     after(logits, kFloat * tokens * n_experts);
     launch({blocks}, kExpertThreads, [&] {
@@ -36,6 +37,7 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
       moe_gemv_kernel<Half, kDown, kRoutingGiven, of()>(routing, w_down, product, rows, tokens, intermediate, hidden,
                                                         per_token);
     });
+    emulator::dynamic_bytes = emulator::kMostBytes;
   });
 }
 
