@@ -20,7 +20,10 @@ FP8 = (0.75, 0.004)  # values reach beyond what the second allows
 
 
 class Attention:
-    """Random queries and caches for a step; cells of the cache that no row uses hold NaN, `none`."""
+    """Random queries and caches for a step; cells of the cache that no row uses hold NaN, `none`.
+
+    `after_rope` is qkv as attention of prompts finds it: beside a cache in fp8, in float16.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,10 @@ class Attention:
         if scales != HALVES:
             self._leave_keys_and_values(chunks, page_size)
         self.out = np.full((self.n_tokens, heads, head_dim), 0x40E0, np.uint16)  # 7
-        self.arguments = (self.arrays.step_set, self.arrays.tables, self.qkv, *self.caches, *scales)
+        self.after_rope = self.qkv
+        if scales != HALVES:
+            self.after_rope = floats(self.qkv).astype(np.float16).view(np.uint16)
+        self.arguments = (self.arrays.step_set, self.arrays.tables, self.after_rope, *self.caches, *scales)
 
     def _leave_keys_and_values(self, chunks: Sequence[tuple[int, int, int]], page_size: int) -> None:
         """In qkv, as RoPE does beside a cache in fp8."""

@@ -27,13 +27,20 @@ class MoeCase:
     """Experts' weights and tokens, and what the references make of them."""
 
     def __init__(
-        self, choice: Choices, n_experts: int, hidden: int, intermediate: int, form: ScaleForm | None = None
+        self,
+        choice: Choices,
+        n_experts: int,
+        hidden: int,
+        intermediate: int,
+        form: ScaleForm | None = None,
+        gain: float = 1,
     ) -> None:
+        """`gain`: of gate and of up; down makes up for it."""
         self.choice, (self.tokens, self.per_token) = choice, choice.shape
         self.n_experts, self.hidden, self.intermediate = n_experts, hidden, intermediate
         self.x = random(self.tokens, hidden, seed=1)
-        gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=hidden**-0.5)
-        down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5)
+        gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=gain * hidden**-0.5)
+        down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5 / gain**2)
         self.gate_up, self.down = weights(gate_up, form), weights(down, form)
 
     def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:

@@ -214,24 +214,53 @@ def test_experts_of_one_token(
     is_padding: bool,
 ) -> None:
     """From the router's sums to the residual, which padding's stays; the sums are zero again."""
+    case = MoeCase(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate, form)
+    check_one_token(emulate, case, blocks, renormalise, is_padding)
+
+
+@pytest.mark.parametrize("form", list(ScaleForm))
+@pytest.mark.parametrize("gain", [1e-8, 3e3])
+def test_products_of_one_token_beyond_float16(emulate: Emulate, form: ScaleForm, gain: float) -> None:
+    """Experts put out what bfloat16's range allows, though down multiplies float16."""
+    check_one_token(emulate, MoeCase(np.zeros((1, 3), np.uint32), 5, 128, 256, form, gain))
+
+
+@pytest.mark.parametrize("form", list(ScaleForm))
+def test_a_token_whose_norm_is_beyond_float16(emulate: Emulate, form: ScaleForm) -> None:
+    """What gate_up multiplies by row is held in float16, whose largest it becomes."""
+    case = MoeCase(np.zeros((1, 3), np.uint32), 5, 128, 256, form)
+    check_one_token(emulate, case, norm=5e4, largest=65504 if form is ScaleForm.ROW else np.inf)
+
+
+def check_one_token(
+    emulate: Emulate,
+    case: MoeCase,
+    blocks: int = 5,
+    renormalise: bool = True,
+    is_padding: bool = False,
+    norm: float = 1,
+    largest: float = np.inf,
+) -> None:
+    """`norm` is the size of the norm's weights, `largest` of what the experts see of the normed token."""
+    n_experts, per_token = case.n_experts, case.per_token
+    hidden, intermediate = case.hidden, case.intermediate
     rng, eps = np.random.default_rng(hidden), 1e-5
     residual = (5 * rng.standard_normal(hidden)).astype(np.float32)
     scale = 1 / np.sqrt((residual**2).mean() + np.float32(eps))
-    norm = random(hidden, seed=4)
+    factors = random(hidden, seed=4, scale=norm)
     logits = np.round(2 * rng.standard_normal(n_experts)).astype(np.float32)  # with ties
     logits += 200  # far beyond what exp takes
     logits[-2:] = logits.max(), -1e6  # a tie of the highest, in the last group of 32
     sums = (rng.integers(-(1 << 40), 1 << 40, (PLACES, n_experts))).astype(np.int64)
     sums[0] += np.round(logits.astype(np.float64) / scale * UNIT_SUM).astype(np.int64) - sums.sum(axis=0)
 
-    case = MoeCase(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate, form)
     case.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
-    normed = residual * scale * floats(norm)
+    normed = np.clip(residual * scale * floats(factors), -largest, largest)
     case.x = ((normed.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)[None]  # rounded to bfloat16
     choice, weight = np.full(per_token, 7, np.uint32), np.full(per_token, np.nan, np.float32)
     product, out = np.full((per_token, intermediate), NAN, np.uint16), residual.copy()
     token_sequence = np.array([NO_EXPERT if is_padding else 0], np.uint32)
-    inputs = (norm, eps, *case.gate_up.pointers, *case.down.pointers, product, out)
+    inputs = (factors, eps, *case.gate_up.pointers, *case.down.pointers, product, out)
     sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), case.gate_up.form, blocks)
     emulate("moe_single_token", token_sequence, sums, choice, weight, *inputs, *sizes)
     assert (sums == 0).all()

@@ -1,6 +1,6 @@
 """The CUDA kernels, run on the CPU by an emulator of CUDA's threads, against their CPU references.
 
-What the emulator cannot show: memory ordering between blocks, real float16, speed. tests/gpu runs the same
+What the emulator cannot show: memory ordering between blocks, and speed. tests/gpu runs the same
 kernels on a GPU.
 """
 

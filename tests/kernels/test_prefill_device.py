@@ -104,6 +104,6 @@ def test_flash_attention(
     plan = np.zeros((1 + step.n_tokens + len(chunks), UNIT_WORDS), np.uint32)
     emulate("prefill_plan", step.arrays.step_set, plan, 128 // pack)
     n_cells = 256 * int(step.arrays.tables["page_size"])
-    inputs = (step.arrays.tables, step.qkv, step.cache, *step.scales, step.out, plan)
+    inputs = (step.arrays.tables, step.after_rope, step.cache, *step.scales, step.out, plan)
     emulate("flash_attention", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks, 0)
     step.check()

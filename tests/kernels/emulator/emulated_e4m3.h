@@ -27,10 +27,9 @@ inline uint8_t to_e4m3(float x) {
 inline uint32_t to_e4m3(float a, float b, float c, float d) {
   return to_e4m3(a) | to_e4m3(b) << 8 | to_e4m3(c) << 16 | uint32_t(to_e4m3(d)) << 24;
 }
-/* The emulator's float16 is a bfloat16 (cuda_bf16.h). */
 inline void to_float16s(uint32_t word, uint32_t& first, uint32_t& second) {
-  first = pack_halves(from_e4m3(uint8_t(word)), from_e4m3(uint8_t(word >> 8)));
-  second = pack_halves(from_e4m3(uint8_t(word >> 16)), from_e4m3(uint8_t(word >> 24)));
+  first = pack_halves(from_e4m3(uint8_t(word)), from_e4m3(uint8_t(word >> 8)), __half());
+  second = pack_halves(from_e4m3(uint8_t(word >> 16)), from_e4m3(uint8_t(word >> 24)), __half());
 }
 
 }  // namespace blink

@@ -251,15 +251,22 @@ struct Fragments {
   uint32_t a[4], b[2];
 };
 
-inline float half_of(uint32_t pair, uint32_t index) { /* the low (0) or high (1) one */
+/* The low (0) or high (1) one of a pair of halves. */
+inline float half_of(uint32_t pair, uint32_t index, __nv_bfloat16) {
   return __bfloat162float({uint16_t(pair >> 16 * index)});
 }
-inline uint32_t pack_halves(float low, float high) {
+inline float half_of(uint32_t pair, uint32_t index, __half) {
+  return __half2float({uint16_t(pair >> 16 * index)});
+}
+inline uint32_t pack_halves(float low, float high, __nv_bfloat16) {
   return __float2bfloat16_rn(low).bits | uint32_t(__float2bfloat16_rn(high).bits) << 16;
+}
+inline uint32_t pack_halves(float low, float high, __half) {
+  return __float2half_rn(low).bits | uint32_t(__float2half_rn(high).bits) << 16;
 }
 
 template <typename Half>
-void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half) {
+void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half type) {
   const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
   const uint32_t group = emulator::this_lane() / 4, member = emulator::this_lane() % 4;
   float rows[2][16], columns[2][16]; /* unpacked once, as each is multiplied twice */
@@ -268,8 +275,8 @@ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half) 
     for (uint32_t half = 0; half < 2; ++half) {
       const Fragments of_column = lanes.get<Fragments>((2 * member + half) * 4 + pair % 4);
       for (uint32_t e = 0; e < 2; ++e) {
-        rows[half][2 * pair + e] = half_of(of_row.a[half + pair / 4 * 2], e);
-        columns[half][2 * pair + e] = half_of(of_column.b[pair / 4], e);
+        rows[half][2 * pair + e] = half_of(of_row.a[half + pair / 4 * 2], e, type);
+        columns[half][2 * pair + e] = half_of(of_column.b[pair / 4], e, type);
       }
     }
   }
@@ -313,14 +320,16 @@ inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   return result;
 }
 inline uint32_t pack_saturating(float low, float high) {
-  return pack_halves(low, high);
+  const auto within = [](float x) { return std::min(std::max(x, -65504.0f), 65504.0f); };
+  return pack_halves(within(low), within(high), __half());
 }
 inline void count_greater(float& count, uint32_t a, uint32_t b) {
   count += a > b;
 }
 template <typename Half>
-uint32_t multiply_pairs(uint32_t a, uint32_t b, Half) {
-  return pack_halves(half_of(a, 0) * half_of(b, 0), half_of(a, 1) * half_of(b, 1));
+uint32_t multiply_pairs(uint32_t a, uint32_t b, Half type) {
+  const auto product = [&](uint32_t i) { return half_of(a, i, type) * half_of(b, i, type); };
+  return pack_halves(product(0), product(1), type);
 }
 
 }  // namespace blink

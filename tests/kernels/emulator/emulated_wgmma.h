@@ -140,16 +140,17 @@ inline char* along_k(uint64_t descriptor, uint32_t row, uint32_t at) {
   return swizzled(base + row / 8 * (descriptor >> 20 & 0x3fffff) + row % 8 * 128 + at);
 }
 /* Element (k, n) of one with n along its rows. */
-inline float along_n(uint64_t descriptor, uint32_t k, uint32_t n) {
+template <typename Half>
+float along_n(uint64_t descriptor, uint32_t k, uint32_t n, Half half) {
   char* at = reinterpret_cast<char*>(dynamic_shared()) + (descriptor & 0xfffff);
   at += k / 8 * (descriptor >> 20 & 0x3fffff) + k % 8 * 128 + n / 64 * (descriptor >> 42) + n % 64 * 2;
-  return half_of(*reinterpret_cast<const uint16_t*>(swizzled(at)), 0);
+  return half_of(*reinterpret_cast<const uint16_t*>(swizzled(at)), 0, half);
 }
 
 /* The value of 2 bytes as a half, or of 1 as fp8. */
 template <typename Half>
-float value_at(const char* p, Half) {
-  return half_of(*reinterpret_cast<const uint16_t*>(p), 0);
+float value_at(const char* p, Half half) {
+  return half_of(*reinterpret_cast<const uint16_t*>(p), 0, half);
 }
 inline float value_at(const char* p, E4m3) {
   return from_e4m3(uint8_t(*p));
@@ -176,27 +177,28 @@ void wgmma(float (&d)[N], uint64_t a, uint64_t b, bool accumulate, Element eleme
 }
 
 /* With a in registers; b(k, column) is an element of the other. */
-template <int N, typename Other>
-void multiply_registers(float (&d)[N], const uint32_t (&a)[4], const Other& b) {
+template <int N, typename Half, typename Other>
+void multiply_registers(float (&d)[N], const uint32_t (&a)[4], Half half, const Other& b) {
   const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {}});
   const uint32_t lane = emulator::this_lane();
   for (uint32_t k = 0; k < 16; ++k) {
     const Fragments of_k = lanes.get<Fragments>(lane / 4 * 4 + k % 8 / 2);
     for (uint32_t i = 0; i < N; ++i) {
-      const float weight = half_of(of_k.a[i / 2 % 2 + 2 * (k / 8)], k % 2);
+      const float weight = half_of(of_k.a[i / 2 % 2 + 2 * (k / 8)], k % 2, half);
       d[i] += weight * b(k, i / 4 * 8 + lane % 4 * 2 + i % 2);
     }
   }
 }
 template <int N, typename Half>
-void wgmma(float (&d)[N], const uint32_t (&a)[4], uint64_t b, Half) {
-  multiply_registers(d, a, [&](uint32_t k, uint32_t column) { return along_n(b, k, column); });
+void wgmma(float (&d)[N], const uint32_t (&a)[4], uint64_t b, Half half) {
+  multiply_registers(d, a, half, [&](uint32_t k, uint32_t column) { return along_n(b, k, column, half); });
 }
 template <int N, typename Half>
 void wgmma_along_k(float (&d)[N], const uint32_t (&a)[4], uint64_t b, bool accumulate, Half half) {
   if (!accumulate)
     for (float& sum : d) sum = 0;
-  multiply_registers(d, a, [&](uint32_t k, uint32_t column) { return value_at(along_k(b, column, 2 * k), half); });
+  multiply_registers(d, a, half,
+                     [&](uint32_t k, uint32_t column) { return value_at(along_k(b, column, 2 * k), half); });
 }
 
 }  // namespace blink

@@ -21,10 +21,12 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
   with_form(form, [&](auto of) {
     const auto w = weights_of<of()>(gate_up, gate_up_scales), w_down = weights_of<of()>(down, down_scales);
     emulator::dynamic_bytes = of() == kUnscaled ? 0 : kExpertRingBytes;
-    after(x, kHalf * tokens * hidden);
     after(logits, kFloat * tokens * n_experts);
+    std::vector<ExpertInput<Half, kGateUp, of()>> converted(tokens * hidden);
+    for (uint32_t i = 0; i < tokens * hidden; ++i) from_float(to_float(x[i]), &converted[i]);
+    const auto* input = converted.data();
+    after(input, kHalf * tokens * hidden);
     launch({blocks}, kExpertThreads, [&] {
-      const auto* input = reinterpret_cast<const ExpertInput<Half, kGateUp, of()>*>(x); /* both are bfloat16 here */
       if (tokens <= kFewTokens)
         moe_gemv_kernel<Half, kGateUp, kRoutingFused, of()>(routing, w, input, product, tokens, hidden, intermediate,
                                                             per_token);
