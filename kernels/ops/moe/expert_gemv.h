@@ -75,14 +75,14 @@ __device__ __forceinline__ void multiply_halves(ExpertSums& sums, const ExpertUn
                                               const uint32_t sorted = unit.first + min(unit.count - 1, column);
                                               return (Matmul == kGateUp ? pairs[sorted] : sorted) * n_in;
     };
-    const uint32_t first = place(lane / 4), apart = place(lane / 4 + 8) - first;
+    const uint32_t first = place(lane / 4), apart = place(lane / 4 + kPairGroup) - first;
     const Half* row = x + first + stream.first_k + lane % 4 * kLaneWeights<kUnscaled>;
     float acc[2][4] = {};
     for (bool last = false; !last;) {
       last = stream.ends_item(present);
       present = stream.after(present);
       const ExpertSource<Half, kUnscaled> next = stream.source(present);
-      if (unit.count > 8)
+      if (unit.count > kPairGroup)
         expert_round<Half, 2, kDepth, kUnscaled>(acc, chunk, row, apart, source, next);
       else
         expert_round<Half, 1, kDepth, kUnscaled>(acc, chunk, row, 0, source, next);

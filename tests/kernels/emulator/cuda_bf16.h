@@ -28,12 +28,29 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   return {uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
+/* A number format of few bits, but for its sign: `bits` of mantissa, and the exponent of the smallest normal number. */
+struct SmallFloat {
+  int bits, lowest;
+
+  float value(int code) const {
+    const int exponent = code >> bits, mantissa = code & ((1 << bits) - 1);
+    return exponent ? ldexpf(float((1 << bits) + mantissa), exponent - 1 + lowest - bits)
+                    : ldexpf(float(mantissa), lowest - bits);
+  }
+  /* The nearest code, to even where two are as near. Steps between neighbours, below the smallest normal number those
+   * of the subnormals; rounding up may reach the next exponent. */
+  int code(float size) const {
+    const int exponent = size < ldexpf(1, lowest) ? lowest : ilogbf(size);
+    const int steps = int(std::nearbyint(ldexpf(size, bits - exponent)));
+    return steps < 1 << bits ? steps : steps + ((exponent - lowest) << bits);
+  }
+};
+constexpr SmallFloat kFloat16 = {10, -14};
+
 inline std::vector<float> float16_values() {
   std::vector<float> values(1 << 16);
-  for (uint32_t code = 0; code < 1 << 15; ++code) {
-    const int exponent = int(code >> 10), mantissa = int(code & 1023);
-    float value = exponent ? ldexpf(float(1024 + mantissa), exponent - 25) : ldexpf(float(mantissa), -24);
-    if (exponent == 31) value = mantissa ? NAN : INFINITY;
+  for (int code = 0; code < 1 << 15; ++code) {
+    const float value = code < 0x7c00 ? kFloat16.value(code) : code == 0x7c00 ? INFINITY : NAN;
     values[code] = value, values[code | 1 << 15] = -value;
   }
   return values;
@@ -48,10 +65,7 @@ inline __half __float2half_rn(float x) {
   const float size = fabsf(x);
   const uint16_t sign = std::signbit(x) ? 1 << 15 : 0;
   if (size >= 65520.0f) return {uint16_t(sign | 0x7c00)};
-  /* Steps between neighbours, below 2^-14 those of the subnormals; rounding up may reach the next exponent. */
-  const int exponent = size < ldexpf(1, -14) ? -14 : ilogbf(size);
-  const int steps = int(std::nearbyint(ldexpf(size, 10 - exponent)));
-  return {uint16_t(sign | (steps < 1024 ? steps : steps + (exponent + 14) * 1024))};
+  return {uint16_t(sign | kFloat16.code(size))};
 }
 
 #endif /* BLINK_EMULATOR_CUDA_BF16_H */
