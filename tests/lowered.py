@@ -9,7 +9,6 @@ from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.kernels import NAMESPACE, Kernels
 from gpu_backend.engines.native.lowering import kernel_names, lowered_steps
-from gpu_backend.engines.native.model import target_of
 from gpu_backend.models.description import Model
 
 LIMITS = Limits(
@@ -35,5 +34,4 @@ def lowered_symbols(config: Model) -> list[str]:
 def open_kernels(device: Device, config: Model, *others: str) -> Kernels:
     """The kernels of the model, and `others`."""
     names = {*lowered_kernels(config, device.n_multiprocessors), *others}
-    shared_bytes = target_of(config, device.chip).shared_bytes
-    return Kernels(device.arch, names, shared_bytes, compute_element(config.dtype))
+    return Kernels(device.arch, names, compute_element(config.dtype))

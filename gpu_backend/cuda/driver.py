@@ -207,6 +207,16 @@ def cluster_dimension(blocks: int) -> Any:
     return attribute
 
 
+def memory_division(shared_bytes: int) -> Any:
+    """The launch attribute that has a multiprocessor divide as much off its L1, if it is idle when the kernel
+    comes, and at least what the kernel's blocks need."""
+    driver = api()
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    attribute.value.sharedMemCarveout = ceil_div(100 * shared_bytes, ALL_SHARED_BYTES)
+    return attribute
+
+
 class Module:
     """A loaded cubin."""
 
@@ -248,12 +258,6 @@ class Kernel:
             call("cuFuncSetAttribute", self.function, attribute, n_bytes)
             self._shared_limit = n_bytes
 
-    def divide_memory(self, shared_bytes: int) -> None:
-        """A multiprocessor that has been idle divides as much off its L1 for the kernel, and for those that
-        join it."""
-        attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-        call("cuFuncSetAttribute", self.function, attribute, ceil_div(100 * shared_bytes, ALL_SHARED_BYTES))
-
     def launch(
         self,
         grid: Dim,
@@ -263,11 +267,14 @@ class Kernel:
         shared_bytes: int = 0,
         overlap: bool = False,
         cluster: int = 0,
+        divided: int = 0,
     ) -> None:
         """Launches the kernel, or captures it if the stream is capturing. Raises TypeError, CudaError.
 
         `overlap`: it may start while the kernel before it on the stream still runs (programmatic dependent
         launch), and waits for it itself. `cluster`: blocks along x that form a cluster, 0 for none.
+        `divided`: bytes of shared memory that a multiprocessor is to divide off its L1, 0 for the driver's
+        choice.
         """
         if len(arguments) != len(self._sizes):
             raise TypeError(f"{self.symbol} takes {len(self._sizes)} arguments, got {len(arguments)}")
@@ -282,6 +289,7 @@ class Kernel:
         config.sharedMemBytes, config.hStream = shared_bytes, stream.handle
         attributes = [programmatic_serialization()] if overlap else []
         attributes += [cluster_dimension(cluster)] if cluster else []
+        attributes += [memory_division(divided)] if divided else []
         config.attrs, config.numAttrs = attributes, len(attributes)
         call("cuLaunchKernelEx", config, self.function, address, 0)
 

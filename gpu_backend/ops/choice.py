@@ -46,8 +46,10 @@ def choose(op: ops.Operation, target: Target) -> Choice:
 
 
 def _on(target: Target, work: Work) -> Work:
-    """Where nothing can overlap, a kernel starts when its predecessor has ended."""
-    return replace(work, overlap=False) if isinstance(work, Launch) and not target.overlaps else work
+    """As the target has it. Where nothing can overlap, a kernel starts when its predecessor has ended."""
+    if not isinstance(work, Launch):
+        return work
+    return replace(work, overlap=work.overlap and target.overlaps, divided=target.shared_bytes)
 
 
 def serves(name: str, op: ops.Operation, target: Target) -> bool:

@@ -1,9 +1,9 @@
 """A GPU as a model's kernels see it: its size and speed, and how they share a multiprocessor's memory.
 
 That memory is divided into L1 and the shared memory of blocks, anew only when the multiprocessor is idle,
-which is never between kernels that overlap. So all kernels of a model ask for the same division (E23): where
-they did not, the experts' kernels, which live by L1, ran with what the kernel before had left, at 2/3 of
-their speed.
+which is never between kernels that overlap. So all launches of a step ask for the same division (E23): where
+they did not, kernels of experts, which need L1, ran with what the kernel before had left, at 2/3 of their
+speed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_backend.cuda.chip import FIRST_WITH_OVERLAP, HOPPER, Capability, Chip
+from gpu_backend.cuda.driver import ALL_SHARED_BYTES
 
-ALL_SHARED_BYTES = 228 << 10  # that a multiprocessor can divide off its L1
-BESIDE_EXPERTS_SHARED_BYTES = 132 << 10
+BESIDE_L1_SHARED_BYTES = 132 << 10  # where kernels need L1
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,24 @@ class Rooms:
 
 
 ALL = Rooms(222 << 10, 113 << 10)
-BESIDE_EXPERTS = Rooms(128 << 10, 64 << 10)
+BESIDE_L1 = Rooms(128 << 10, 64 << 10)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A GPU and the facts about a model that its kernels' choice depends on, beside an operation's own.
+    """A GPU and the facts about a model and a step that the choice of kernels depends on, beside an
+    operation's own.
 
-    `has_experts`: kernels of experts run beside the others. `gemv_rows`: up to which Gemv beats what else
-    there is.
+    `has_experts`: the model's layers have them. `gemv_rows`: up to which Gemv beats what else there is.
+    `through_l1`: in this step, weights of experts are loaded to registers, and so through L1
+    (kernels/ops/moe/expert_stream.h).
     """
 
     multiprocessors: int
     has_experts: bool = False
     gemv_rows: int = 0
     capability: Capability = HOPPER
+    through_l1: bool = False
 
     @property
     def beyond_hopper(self) -> str | None:
@@ -83,9 +86,9 @@ class Target:
 
     @property
     def shared_bytes(self) -> int:
-        """That the model's kernels ask a multiprocessor to divide off its L1."""
-        return BESIDE_EXPERTS_SHARED_BYTES if self.has_experts else ALL_SHARED_BYTES
+        """That the step's kernels ask a multiprocessor to divide off its L1."""
+        return BESIDE_L1_SHARED_BYTES if self.through_l1 else ALL_SHARED_BYTES
 
     def rooms(self, ends_step: bool) -> Rooms:
         """Of a matmul. Behind the head a step ends, and its multiprocessors are idle."""
-        return BESIDE_EXPERTS if self.has_experts and not ends_step else ALL
+        return BESIDE_L1 if self.through_l1 and not ends_step else ALL

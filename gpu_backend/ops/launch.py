@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from gpu_backend.cuda.driver import Argument, Dim
+from gpu_backend.cuda.driver import ALL_SHARED_BYTES, Argument, Dim
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.ops.matrix import Buffer, Matrix
 
@@ -98,7 +98,8 @@ class Place:
 class Launch:
     """One kernel of a step. `kernel` is the C++ name of its instance; `cluster` counts blocks along x.
 
-    `overlap`: it may start before its predecessor has ended (E7).
+    `overlap`: it may start before its predecessor has ended (E7). `divided`: bytes of shared memory that it
+    asks a multiprocessor to divide off its L1, which is for the choice to say (E23).
     """
 
     kernel: str
@@ -108,6 +109,7 @@ class Launch:
     shared_bytes: int = 0
     cluster: int = 0
     overlap: bool = True
+    divided: int = ALL_SHARED_BYTES
     scratch: tuple[Buffer, ...] = ()  # buffers that operands do not show whole
 
     @property

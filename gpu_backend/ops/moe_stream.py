@@ -30,6 +30,12 @@ def streams_experts(routing: Routing, tokens: int) -> bool:
     return tokens <= SMALL_BATCH_TOKENS and tokens * routing.per_token <= SMALL_BATCH_PAIRS * routing.count
 
 
+def goes_through_l1(tokens: int, scaled: bool) -> bool:
+    """Whether weights of experts, with scales or in halves, are loaded to registers in a step: those of one
+    token are, and those of several in halves (E23)."""
+    return tokens == 1 or (not scaled and tokens <= SMALL_BATCH_TOKENS)
+
+
 def expert_input(op: Moe) -> Element:
     """The type of the normed tokens: ExpertInput of kernels/ops/moe/fp8_expert_gemv.h."""
     return Element.FP16 if op.gate_up.scales else op.normed.element

@@ -112,7 +112,7 @@ class Bench:
         cache = replace(cache, maps=_upload(memory, np.frombuffer(b"".join(maps), np.uint8)))
         before, chain = self._steps(memory, case, cache)
         steps = [before, chain]
-        kernels = Kernels(self.device.arch, kernel_names(steps), self._target.shared_bytes, self.half)
+        kernels = Kernels(self.device.arch, kernel_names(steps), self.half)
         addresses = {name: memory.allocate(size) for name, size in buffer_bytes(steps).items()}
         queries = np.random.default_rng(1).standard_normal((case.tokens, heads.width), np.float32)
         in_float16 = element is Element.FP8 and not case.rows  # as RoPE leaves those of prompts

@@ -43,6 +43,7 @@ from gpu_backend.ops.choice import choose  # noqa: E402
 from gpu_backend.ops.gemv import gemv_rows  # noqa: E402
 from gpu_backend.ops.gpu import Target  # noqa: E402
 from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
+from gpu_backend.ops.moe_stream import goes_through_l1  # noqa: E402
 from gpu_backend.ops.operations import Moe, Norm, Routing  # noqa: E402
 
 LAYERS = 4
@@ -71,7 +72,7 @@ class Bench:
         self._layers = {form: [self._layer(form) for _ in range(LAYERS)] for form in TYPES.values()}
         steps = [self._step(n, form) for form in TYPES.values() for n in tokens]
         names = {*kernel_names(steps), RANDOM_FP8}
-        self._kernels = Kernels(self._device.arch, names, self._target.shared_bytes, BF16)
+        self._kernels = Kernels(self._device.arch, names, BF16)
         self._sizes = buffer_bytes(steps)
         self._addresses = {name: self._memory.allocate(size) for name, size in self._sizes.items()}
         self._step_set = self._one_sequence(max(tokens))
@@ -145,7 +146,7 @@ class Bench:
                     normed,
                     routed=tokens == 1,
                 ),
-                self._target,
+                replace(self._target, through_l1=goes_through_l1(tokens, form is not None)),
             )
             for layer in self._layers[form]
         ]

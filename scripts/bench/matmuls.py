@@ -147,7 +147,7 @@ class Bench:
         if cuts:
             steps += [step for sizes in self.sizes for n in rows for _, step in self.cut(sizes, n)]
         names = {*kernel_names(steps), RANDOM_FP8}
-        self._kernels = Kernels(self._device.arch, names, self._target.shared_bytes, BF16)
+        self._kernels = Kernels(self._device.arch, names, BF16)
         self._addresses = {name: self._memory.allocate(size) for name, size in buffer_bytes(steps).items()}
         self._fill()
         workspace = self._memory.allocate(WORKSPACE_BYTES)

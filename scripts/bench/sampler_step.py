@@ -67,7 +67,7 @@ class SamplerStep:
         if hidden:
             product = MatMul(Role.HEAD, head, x, logits, Epilogue.STORE_FP32)
             self._plan.insert(0, choose(product, target))
-        self._kernels = Kernels(device.arch, kernel_names([self._plan]), target.shared_bytes, Element.BF16)
+        self._kernels = Kernels(device.arch, kernel_names([self._plan]), Element.BF16)
         sizes = buffer_bytes([self._plan])
         self._addresses = {name: self._memory.allocate(size) for name, size in sizes.items()}
         random = np.random.default_rng(1).standard_normal((rows, vocab)).astype(np.float32)

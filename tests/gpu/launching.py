@@ -9,14 +9,13 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.element import Element
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.launcher import StepLauncher
-from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch, Work
 
 
-def kernels_of(device: Device, works: Sequence[Work], target: Target, element: Element) -> Kernels:
+def kernels_of(device: Device, works: Sequence[Work], element: Element) -> Kernels:
     """Those that the launches need."""
     names = {work.kernel for work in works if isinstance(work, Launch)}
-    return Kernels(device.arch, names, target.shared_bytes, element)
+    return Kernels(device.arch, names, element)
 
 
 def launch(

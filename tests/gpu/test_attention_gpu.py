@@ -89,7 +89,7 @@ class Rig:
             for _ in range(2)
         ]
         self.inv_freq = (10000.0 ** (-np.arange(0, dim, 2) / dim)).astype(np.float32)
-        self.kernels = kernels_of(device, self.works(0, 0), self.target, self.element)
+        self.kernels = kernels_of(device, self.works(0, 0), self.element)
 
     def rounded(self, x: Floats, side: int) -> Floats:
         """Keys, or values if `side` is 1, as the cache holds them."""

@@ -162,7 +162,7 @@ class Step:
         attention = choose(PrefillAttention(TOKENS, of, after_decode=False), target)
         assert attention.name == "flash_attention"
         works = [*plan.launches, *attention.launches]
-        kernels = kernels_of(self.device, works, target, element)
+        kernels = kernels_of(self.device, works, element)
         launch(kernels, stream, works, addresses, step_set.tobytes(), tables.tobytes())
         raw = memory.read(addresses["attention"], out.nbytes)
         for owned in (kernels, memory, stream):

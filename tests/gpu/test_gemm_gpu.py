@@ -110,7 +110,7 @@ def test_what_is_no_algorithm_is_not_accepted(rig: Rig) -> None:
 
 
 def test_a_clock_leaves_weights_as_they_are(rig: Rig) -> None:
-    kernels = Kernels(rig.device.arch, [], 0, Element.BF16)
+    kernels = Kernels(rig.device.arch, [], Element.BF16)
     clock = GemmClock(rig.device, kernels, rig.workspace, MULTIPROCESSORS)
     w = halves(np.random.default_rng(0), 2048, 2048)
     weights = [rig.upload(w, half=True) for _ in range(3)]

@@ -53,7 +53,7 @@ def run(device: Device, rig: Rig, op: MatMul, addresses: dict[str, int], family:
     target = Target(device.n_multiprocessors, has_experts=True, gemv_rows=8)
     assert family.suits(op, target) is None
     works = family.launches(op, target)
-    kernels = kernels_of(device, works, target, compute_element(rig.dtype))
+    kernels = kernels_of(device, works, compute_element(rig.dtype))
     launch(kernels, rig.stream, works, addresses)
     kernels.close()
 

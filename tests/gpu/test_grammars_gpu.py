@@ -42,7 +42,7 @@ def sample(device: Device, batch_slots: int, vocab: int) -> tuple[Work, ...]:
 
 @pytest.fixture(scope="module")
 def kernels(device: Device) -> Iterator[Kernels]:
-    kernels = kernels_of(device, sample(device, 1, 1), Target(device.n_multiprocessors), Element.BF16)
+    kernels = kernels_of(device, sample(device, 1, 1), Element.BF16)
     yield kernels
     kernels.close()
 

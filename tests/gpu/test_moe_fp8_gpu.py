@@ -95,7 +95,7 @@ class Experts:
         """The residual, the experts of each token, and their weights."""
         target = Target(self.device.n_multiprocessors, has_experts=True, gemv_rows=8)
         works = self._works(target)
-        kernels = kernels_of(self.device, works, target, compute_element(self.dtype))
+        kernels = kernels_of(self.device, works, compute_element(self.dtype))
         sizes: dict[str, int] = {}
         for buffer in self.choice.buffers:
             sizes[buffer.name] = max(buffer.n_bytes, sizes.get(buffer.name, 0))

@@ -51,7 +51,7 @@ class Mixture:
         self.down = self._rounded(down)
         self.weights = [self._upload(half_bits(w, "float32", dtype)) for w in (self.gate_up, self.down)]
         target, element = Target(device.n_multiprocessors, has_experts=True), compute_element(dtype)
-        self.kernels = kernels_of(device, self.works(1, target), target, element)
+        self.kernels = kernels_of(device, self.works(1, target), element)
 
     def close(self) -> None:
         self.kernels.close()

@@ -123,7 +123,7 @@ def opened(config: Model, forms: Sequence[ScaleForm | None] = (None,)) -> Iterat
             matmul(config, name, rows, form=form) for name in NAMES for rows in (16, 32, 64) for form in forms
         ]
         works = [work for op in ops for work in SkinnyGemm().launches(op, target)]
-        kernels = kernels_of(device, works, target, BF16)
+        kernels = kernels_of(device, works, BF16)
         owned.callback(kernels.close)
         yield Rig(config, device, memory, stream, kernels, target)
 

@@ -40,7 +40,7 @@ BEHIND = 7.0  # what lies behind a result
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     device = Device()
     memory, stream = DeviceMemory(device), Stream()
-    element, target = compute_element(request.param), Target(device.n_multiprocessors)
+    element = compute_element(request.param)
     names = [
         f"tiled_fp8_gemm_kernel<{half.cpp}, blink::{output.value}, {form}, {columns}>"
         for output in (*OUTPUTS, Epilogue.STORE_FP32)
@@ -52,7 +52,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         names += [f"{kernel}_kernel<{element.cpp}, {form}>" for kernel in QUANTIZERS]
     for half, output in ((element, STORE), (Element.BF16, ADD)):
         names.append(f"split_sums_kernel<{half.cpp}, blink::{output.value}>")
-    kernels = Kernels(device.arch, names, target.shared_bytes, element)
+    kernels = Kernels(device.arch, names, element)
     yield Rig(memory, stream, kernels, request.param, device.n_multiprocessors)
     kernels.close()
     stream.close()

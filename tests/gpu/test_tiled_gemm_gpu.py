@@ -61,9 +61,9 @@ class Rig:
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     device = Device()
     memory, stream = DeviceMemory(device), Stream()
-    element, target = compute_element(request.param), Target(device.n_multiprocessors)
+    element = compute_element(request.param)
     names = [f"tiled_gemm_kernel<{element.cpp}, blink::{output.value}>" for output in (ADD, SILU)]
-    kernels = Kernels(device.arch, names, target.shared_bytes, element)
+    kernels = Kernels(device.arch, names, element)
     yield Rig(memory, stream, kernels, request.param, device.n_multiprocessors)
     kernels.close()
     stream.close()

@@ -75,7 +75,7 @@ def op(call: list[str]) -> str:
 
 
 def all_captures(log: Log) -> list[Log]:
-    """The calls of every capture but those that describe tensors."""
+    """The calls of every capture but those that describe tensors or divide memory."""
     out: list[Log] = []
     inside = False
     for call in log:
@@ -84,7 +84,7 @@ def all_captures(log: Log) -> list[Log]:
             inside = True
         elif call[0] == "end":
             inside = False
-        elif inside and "map" not in call[0]:
+        elif inside and "map" not in call[0] and call[0] != "carveout":
             out[-1].append(call)
     return out
 

@@ -68,12 +68,8 @@ API(cuFuncGetParamInfo)(void* function, size_t index, size_t* offset, size_t* si
   if (index >= (size_t)kernel->n_params) return INVALID_VALUE;
   return *offset = kernel->offset[index], *size = kernel->size[index], SUCCESS;
 }
-/* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, up to an H200's 227 KiB; and PREFERRED_SHARED_MEMORY_CARVEOUT. */
+/* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, up to an H200's 227 KiB. */
 API(cuFuncSetAttribute)(void* function, int attribute, int value) {
-  if (attribute == 9 && value >= -1 && value <= 100) {
-    record("carveout %s %d\n", ((struct kernel*)function)->symbol, value);
-    return SUCCESS;
-  }
   if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
   return ((struct kernel*)function)->shared_limit = value, SUCCESS;
 }
@@ -113,25 +109,29 @@ struct launch {
   struct attribute* attributes;
   unsigned n_attributes;
 };
-/* In the log, "cluster N" after the parameters, and "overlap": the launch has the attributes cluster dimension, of (N,
- * 1, 1), and programmatic stream serialization. */
+/* In the log, "carveout" before the launch, if it has the attribute preferred shared memory carveout; and after the
+ * parameters "cluster N" and "overlap": it has the attributes cluster dimension, of (N, 1, 1), and programmatic stream
+ * serialization. */
 API(cuLaunchKernelEx)(const struct launch* at, void* function, void** params, void** extra) {
   const struct kernel* kernel = function;
   if (!at->stream || extra || !at->gx || !at->gy || !at->gz || at->gy > 65535 || at->gz > 65535 ||
-      at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 2 || at->shared > kernel->shared_limit)
+      at->bx * at->by * at->bz - 1 > 1023 || at->n_attributes > 3 || at->shared > kernel->shared_limit)
     return INVALID_VALUE;
-  int overlap = 0;
+  int overlap = 0, carveout = -1;
   uint32_t cluster = 0, yz[2] = {1, 1};
   for (unsigned i = 0; i < at->n_attributes; ++i) {
     const struct attribute* attribute = at->attributes + i;
     overlap |= attribute->id == 6 && attribute->value[0] == 1;
+    if (attribute->id == 14) memcpy(&carveout, attribute->value, 4);
     if (attribute->id != 4) continue;
     memcpy(&cluster, attribute->value, 4);
     memcpy(yz, attribute->value + 4, 8);
   }
-  const unsigned known = (overlap != 0) + (cluster != 0);
+  const unsigned known = (overlap != 0) + (cluster != 0) + (carveout != -1);
   if (at->n_attributes != known || yz[0] != 1 || yz[1] != 1) return INVALID_VALUE;
   if (cluster && (cluster > 8 || at->gx % cluster)) return INVALID_VALUE;
+  if (carveout < -1 || carveout > 100) return INVALID_VALUE;
+  if (carveout != -1) record("carveout %s %d\n", kernel->symbol, carveout);
   record("launch %s %u %u %u %u %u", kernel->symbol, at->gx, at->gy, at->gz, at->bx * at->by * at->bz, at->shared);
   for (int i = 0; i < kernel->n_params; ++i) {
     const uint8_t* bytes = params[i];

@@ -80,7 +80,7 @@ class NativeEngine:
             described = lowered_steps(config, limits, self._shapes, device.chip, lowering.lower)
             target, element = target_of(config, device.chip), compute_element(config.dtype)
             names = kernel_names(described) | loading_kernels(config, source)
-            self.kernels = Kernels(device.arch, names, target.shared_bytes, element, config.activation)
+            self.kernels = Kernels(device.arch, names, element, config.activation)
             owned.callback(self.kernels.close)
             workspace = self._memory.allocate(WORKSPACE_BYTES)
             cublas = Cublas(self._stream, workspace, target.blocks)  # one is the scheduler's (C8)

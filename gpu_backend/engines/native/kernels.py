@@ -20,15 +20,14 @@ def activation_define(activation: Activation) -> dict[str, str | int]:
 class Kernels:
     """The loaded module: kernels["embed_kernel<__half>"].launch(...).
 
-    `names` are those of the instances. Every one has a multiprocessor divide `shared_bytes` off its L1 (E23).
-    `random` is the kernel that fills weights of `element`. All that end in an activation have this one.
+    `names` are those of the instances. `random` is the kernel that fills weights of `element`. All that end
+    in an activation have this one.
     """
 
     def __init__(
         self,
         arch: str,
         names: Iterable[str],
-        shared_bytes: int,
         element: Element,
         activation: Activation = Activation.SILU,
     ) -> None:
@@ -41,8 +40,6 @@ class Kernels:
         self._module = Module(cubin)
         self._kernels = {name: self._module.kernel(symbols[NAMESPACE + name]) for name in wanted}
         self.random = self._kernels[random]
-        for kernel in self._kernels.values():
-            kernel.divide_memory(shared_bytes)
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels[name]

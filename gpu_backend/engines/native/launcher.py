@@ -102,6 +102,7 @@ class StepLauncher:
             shared_bytes=work.shared_bytes,
             overlap=work.overlap,
             cluster=work.cluster,
+            divided=work.divided,
         )
 
 

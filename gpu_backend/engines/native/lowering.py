@@ -29,13 +29,13 @@ def lower_step(model: NativeModel, shape: Shape) -> list[Choice]:
 
     Raises NoKernel.
     """
-    builder = StepBuilder(model, shape)
+    builder, target = StepBuilder(model, shape), model.target_for(shape.tokens)
     if shape.kind == StepKind.COPY:
-        return [choose(op, model.target) for op in builder.copies()]
+        return [choose(op, target) for op in builder.copies()]
     if shape.kind == StepKind.DECODE:
         with suppress(NoKernel):
-            return [choose(op, model.target) for op in builder.whole()]
-    return [choose(op, model.target) for op in fused(builder.build(), model.target)]
+            return [choose(op, target) for op in builder.whole()]
+    return [choose(op, target) for op in fused(builder.build(), target)]
 
 
 def kernel_names(steps: Iterable[Sequence[Choice]]) -> set[str]:

@@ -48,8 +48,7 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* down, 
 /* Where a kernel gets its routing from: an earlier kernel made it, or the kernel itself does, for up to kFewTokens. */
 enum RoutingSource { kRoutingGiven, kRoutingFused };
 
-/* Of a multiprocessor: they fill its registers. With fp8, one after the other, as the division of the multiprocessor's
- * memory that one token's experts need (E23) leaves room for one ring. */
+/* Of a multiprocessor: they fill its registers, and with fp8, whose blocks have a ring, its shared memory (E23). */
 constexpr uint32_t kExpertBlocks = 2;
 
 /* The matmul of weights in halves, whose tiles go to the blocks in turn. */

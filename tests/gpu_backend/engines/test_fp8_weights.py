@@ -34,7 +34,7 @@ memory = DeviceMemory(device)
 
 def load(config, source):
     done = []
-    kernels = Kernels(device.arch, loading_kernels(config, source), 0, compute_element(config.dtype))
+    kernels = Kernels(device.arch, loading_kernels(config, source), compute_element(config.dtype))
     weights = WeightLoader(memory, stream, kernels, config, 512, source, lambda *at: done.append(at)).load()
     kernels.close()
     assert done[-1] == ("weights", weight_bytes(config), weight_bytes(config))

@@ -22,7 +22,7 @@ from gpu_backend.engines.native.gemm_clock import GemmClock
 from gpu_backend.engines.native.kernels import Kernels
 
 device = Device()
-memory, kernels = DeviceMemory(device), Kernels(device.arch, [], 0, Element.BF16)
+memory, kernels = DeviceMemory(device), Kernels(device.arch, [], Element.BF16)
 weights = [memory.allocate(1 << 21) for _ in range(3)]
 gemm = Gemm(weights[0], 4096, 8192, 48, 1024, 1024, "add")
 print(*weights)

@@ -29,7 +29,7 @@ from gpu_backend.models.registry import read_model
 device, stream = Device(), Stream()
 config, memory = read_model(Path(sys.argv[1])), DeviceMemory(device)
 source = RandomWeights(1)
-kernels = Kernels(device.arch, loading_kernels(config, source), 0, Element.BF16)
+kernels = Kernels(device.arch, loading_kernels(config, source), Element.BF16)
 WeightLoader(memory, stream, kernels, config, 512, source, lambda *progress: None).load()
 kernels.close()
 memory.close()

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lowered import LIMITS
 from matmuls import matmul
 
 from gpu_backend.cuda.chip import Chip
-from gpu_backend.engines.native.model import described_weights, target_of
+from gpu_backend.engines.native.model import NativeModel, described_weights
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
@@ -70,8 +71,9 @@ def test_every_matrix_is_cut_within_the_limits(
 ) -> None:
     config = model(name, tmp_path)
     config = quantized(config, form) if form else config
-    target = target_of(config, Chip(n_multiprocessors))
+    described = NativeModel.described(config, LIMITS, Chip(n_multiprocessors))
     for rows in (9, *SKINNY_COLUMNS):
+        target = described.target_for(rows)
         for op in matmuls(config, rows):
             cut = tiling_of(op, target)
             shared = SHARED_BYTES if op.ends_step else target.shared_bytes
