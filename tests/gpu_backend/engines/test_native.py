@@ -52,8 +52,8 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
     """Between two skinny GEMMs there is no norm; with prompts the last layer goes on with a row a batch
     slot."""
 
-    def norm(rows: int) -> list[str]:
-        return [] if gemm(rows) == "skinny_gemm" else ["rmsnorm"]
+    def norm(before: str, after: str) -> list[str]:
+        return [] if before == after == "skinny_gemm" else ["rmsnorm"]
 
     for capture in captures(log):
         decode, prompts = ("attention_plan" in map(op, capture)), ("prefill_plan" in map(op, capture))
@@ -61,11 +61,16 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         tokens, batch_slots = tokens_of(capture), int(capture[-1][3])
         before, after = ["attention_plan"] * decode, ["prefill_plan"] * prompts
         expected = ["gate", *before, "embed", *after, "rmsnorm"]
-        for rows, gather in ((tokens, []), (tokens, []), (batch_slots, ["gather_last"] * prompts)):
+        head = "skinny_gemm" if batch_slots > 1 else "gemv"
+        for rows, gather, after in (
+            (tokens, [], gemm(tokens)),
+            (tokens, [], gemm(tokens)),
+            (batch_slots, ["gather_last"] * prompts, head),
+        ):
             gate_up = ["gemm", "silu_mul"] if rows > 64 else [gemm(rows)]
-            expected += [gemm(tokens), *attention, *gather, gemm(rows), *norm(rows)]
-            expected += [*gate_up, gemm(rows, 1000), *norm(rows)]
-        assert [op(call) for call in capture] == [*expected, gemm(batch_slots), "sample"]
+            expected += [gemm(tokens), *attention, *gather, gemm(rows), *norm(gemm(rows), gemm(rows))]
+            expected += [*gate_up, gemm(rows, 1000), *norm(gemm(rows, 1000), after)]
+        assert [op(call) for call in capture] == [*expected, head, "sample"]
 
 
 def test_where_stages_are_small_products_are_wide_from_one_row_on(fake: Path, tmp_path: Path) -> None:
