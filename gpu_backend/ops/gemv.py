@@ -34,8 +34,8 @@ class Gemv:
     def suits(self, op: MatMul, target: Target) -> str | None:
         if op.m > target.gemv_rows:
             return f"{op.m} rows, and in this model it is the fastest up to {target.gemv_rows}"
-        if op.ends_step and op.m > 1 and target.beyond_hopper is None:
-            return f"{op.m} rows of a matrix so large, for which SkinnyGemm is faster"
+        if op.ends_step and target.beyond_hopper is None:
+            return "a matrix so large is faster read by SkinnyGemm"
         chunk = 4 * lane_weights(op.weight)  # four lanes of a row
         if op.k % chunk:
             return f"k is {op.k}, no multiple of {chunk}"

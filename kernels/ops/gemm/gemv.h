@@ -124,8 +124,8 @@ __device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], LaneChunk<Fo
                                            const Half* const (&row)[Groups], uint32_t k, uint32_t n_chunks,
                                            const WeightSource<Half, Form>& next) {
   constexpr uint32_t kVectors = kLaneVectors<Form>;
-  constexpr uint32_t kAhead = Groups == 1 && kVectors == 1 ? 2 : 1; /* chunks whose x is loaded together */
-  constexpr bool kEarly = Form == kScaleByRow && Groups == 1;       /* others have no registers for it */
+  constexpr uint32_t kAhead = Groups == 1 ? 2 : 1;            /* chunks whose x is loaded together */
+  constexpr bool kEarly = Form == kScaleByRow && Groups == 1; /* others have no registers for it */
 #pragma unroll
   for (uint32_t first = 0; first < kDepth; first += kAhead) {
     uint4 x[kAhead][Groups][kVectors];
@@ -169,6 +169,8 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   const uint32_t rounds = (tiles.n_chunks + kDepth - 1) / kDepth;
   LaneChunk<Form> chunk[kDepth] = {};
   WeightSource<Half, Form> source = tiles.source(blockIdx.x, 0);
+  /* Requested here, or x would wait for the weights: they share a scoreboard (kernels/ops/moe/expert_ring.h). */
+  OutputScales scale = tiles.output_scales(blockIdx.x);
 #pragma unroll
   for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
   wait_for_predecessor();
@@ -179,7 +181,6 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     row[g] = x + uint64_t(min(m - 1, lane / 4 + 8 * g)) * n_in + lane % 4 * kLaneWeights<Form>;
   uint32_t buffer = 0;
   for (uint32_t tile = blockIdx.x; tile < tiles.n_tiles; tile += gridDim.x, buffer ^= 1) {
-    const OutputScales scale = tiles.output_scales(tile);
     float acc[Groups][4] = {};
     for (uint32_t round = 0; round < rounds; ++round) {
       const bool last = round + 1 == rounds;
@@ -200,6 +201,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
       const uint32_t o = e % Tiles::kOutputs, column = e / Tiles::kOutputs, out = tile * Tiles::kOutputs + o;
       if (out < n_out) store_gemv<Half, Output>(sums, buffer, y, o, column, uint64_t(column) * n_out + out, scale);
     }
+    scale = tiles.output_scales(tile + gridDim.x);
   }
 }
 

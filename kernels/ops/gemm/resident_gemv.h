@@ -43,23 +43,21 @@ struct ResidentScratch {
   }
 };
 
-/* x to `resident`, by the whole block. */
+/* x to `resident`, by the whole block. Without a loop, in which ptxas would wait for the weights before it loads x. */
 template <typename Half, typename X, uint32_t Columns>
 __device__ __forceinline__ void load_resident(X* resident, const Half* x, uint32_t m) {
-  constexpr uint32_t kVectors = Columns / 8, kAhead = 8; /* that a thread loads together */
-  uint4 value[kAhead];
-  for (uint32_t base = threadIdx.x; base < m * kVectors; base += kAhead * kGemvThreads) {
+  constexpr uint32_t kVectors = Columns / 8, kEach = (kResidentTokens * kVectors + kGemvThreads - 1) / kGemvThreads;
+  uint4 value[kEach];
 #pragma unroll
-    for (uint32_t i = 0; i < kAhead; ++i) {
-      const uint32_t at = base + i * kGemvThreads;
-      if (at < m * kVectors) value[i] = reinterpret_cast<const uint4*>(x)[at];
-    }
+  for (uint32_t i = 0; i < kEach; ++i) {
+    const uint32_t at = threadIdx.x + i * kGemvThreads;
+    if (at < m * kVectors) value[i] = reinterpret_cast<const uint4*>(x)[at];
+  }
 #pragma unroll
-    for (uint32_t i = 0; i < kAhead; ++i) {
-      const uint32_t at = base + i * kGemvThreads;
-      if (at < m * kVectors)
-        hold8(resident + at / kVectors * (Columns + kResidentPad) + at % kVectors * 8, value[i], Half());
-    }
+  for (uint32_t i = 0; i < kEach; ++i) {
+    const uint32_t at = threadIdx.x + i * kGemvThreads;
+    if (at < m * kVectors)
+      hold8(resident + at / kVectors * (Columns + kResidentPad) + at % kVectors * 8, value[i], Half());
   }
   __syncthreads();
 }

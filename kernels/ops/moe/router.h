@@ -70,6 +70,15 @@ __device__ __forceinline__ void load_token(const RouterShare<Half>& share, const
   }
 }
 
+/* squares + the sum of x's squares. */
+__device__ __forceinline__ float add_squares(const float (&x)[kRouterDepth][8], float squares) {
+#pragma unroll
+  for (uint32_t i = 0; i < kRouterDepth; ++i)
+#pragma unroll
+    for (int j = 0; j < 8; ++j) squares += x[i][j] * x[i][j];
+  return squares;
+}
+
 struct RouterScratch {
   float squares[kRouterWarps][kRouterTokens];
   float4 part[kRouterWarps][32];
@@ -86,12 +95,13 @@ __device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights
   const float* row = token < tokens ? residual + uint64_t(token) * hidden : nullptr;
   float x[kRouterDepth][8], squares = 0.0f;
   const uint32_t rounds = (share.n_chunks + kRouterDepth - 1) / kRouterDepth;
-  for (uint32_t round = rounds; round-- > 0;) { /* the first one last: it stays in registers */
-    load_token(share, row, round * kRouterDepth, x);
-#pragma unroll
-    for (uint32_t i = 0; i < kRouterDepth; ++i)
-#pragma unroll
-      for (int j = 0; j < 8; ++j) squares += x[i][j] * x[i][j];
+  /* Not in a loop with the others, in which ptxas waits for the weights before it loads x. It stays in registers. */
+  load_token(share, row, 0, x);
+  squares = add_squares(x, squares);
+  for (uint32_t round = 1; round < rounds; ++round) {
+    float other[kRouterDepth][8];
+    load_token(share, row, round * kRouterDepth, other);
+    squares = add_squares(other, squares);
   }
   squares += __shfl_xor_sync(0xffffffffu, squares, 1);
   squares += __shfl_xor_sync(0xffffffffu, squares, 2);

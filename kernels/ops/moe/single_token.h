@@ -134,6 +134,13 @@ __device__ __forceinline__ void store_single(SingleTokenScratch& scratch, uint32
   from_float(gated(scales.low * gate, scales.high * up), product + uint64_t(item.unit) * n_out + j);
 }
 
+/* Multiplies 8 elements by the norm's weights. */
+template <typename Half>
+__device__ __forceinline__ void multiply_by(float (&element)[8], const uint4& weights) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) element[i] *= to_float(reinterpret_cast<const Half*>(&weights)[i]);
+}
+
 /* grid (any), block (kGemvThreads), n_in halves of dynamic shared memory; n_in a multiple of 8, per_token at most
  * kSingleExperts and n_experts. Lets its successor start when the routing is there (E14). */
 template <typename Half, ScaleForm Form = kUnscaled>
@@ -153,6 +160,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   wait_for_predecessor();
   float element[8] = {};
   route_single(scratch, routing, residual, element, n_in, per_token);
+  multiply_by<Half>(element, factors); /* later, it would wait for the experts' weights, too */
 
   const ExpertGemv<X, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
   LaneChunk<Form> chunk[kDepth] = {};
@@ -176,10 +184,12 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   }
   for (uint32_t j = begin; j < n_in; j += kGemvThreads * 8) {
     /* The first elements are there: read again, they would arrive behind all the weights that were asked for. */
-    if (j != begin) factors = *reinterpret_cast<const uint4*>(norm + j), load8(residual + j, element);
-    const Half* factor = reinterpret_cast<const Half*>(&factors);
+    if (j != begin) {
+      load8(residual + j, element);
+      multiply_by<Half>(element, *reinterpret_cast<const uint4*>(norm + j));
+    }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) element[i] *= scale * to_float(factor[i]);
+    for (float& value : element) value *= scale;
     hold8(resident + j, element, Half());
   }
   __syncthreads();
