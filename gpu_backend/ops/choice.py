@@ -6,6 +6,7 @@ family are in its own file, in `suits`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +50,20 @@ def _on(target: Target, work: Work) -> Work:
     """As the target has it. Where nothing can overlap, a kernel starts when its predecessor has ended."""
     if not isinstance(work, Launch):
         return work
-    return replace(work, overlap=work.overlap and target.overlaps, divided=target.shared_bytes)
+    divided = min(work.divided, target.shared_bytes)
+    return replace(work, overlap=work.overlap and target.overlaps, divided=divided)
+
+
+def dividing_alike(lower: Callable[[Target], list[Choice]], target: Target) -> list[Choice]:
+    """What `lower` makes of a step, all launches of which ask for the same division of memory (E23): the one
+    that leaves L1 the most.
+
+    Raises what `lower` raises.
+    """
+    step = lower(target)
+    launches = [work for choice in step for work in choice.launches if isinstance(work, Launch)]
+    least = min((launch.divided for launch in launches), default=target.shared_bytes)
+    return step if least == target.shared_bytes else lower(replace(target, shared_bytes=least))
 
 
 def serves(name: str, op: ops.Operation, target: Target) -> bool:

@@ -2,8 +2,8 @@
 
 That memory is divided into L1 and the shared memory of blocks, anew only when the multiprocessor is idle,
 which is never between kernels that overlap. So all launches of a step ask for the same division (E23): where
-they did not, kernels of experts, which need L1, ran with what the kernel before had left, at 2/3 of their
-speed.
+they did not, kernels that load weights of experts to registers, and are slow where L1 is small, ran with what
+the kernel before had left, at 2/3 of their speed.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class Target:
     """A GPU and the facts about a model and a step that the choice of kernels depends on, beside an
     operation's own.
 
-    `has_experts`: the model's layers have them. `gemv_rows`: up to which Gemv beats what else there is.
-    `through_l1`: in this step, weights of experts are loaded to registers, and so through L1
-    (kernels/ops/moe/expert_stream.h).
+    `has_experts`: the model's layers have them. `gemv_rows`: up to which Gemv beats what else there is for
+    all matmuls but the head. `shared_bytes`: that the step's launches ask a multiprocessor to divide off its
+    L1 (E23).
     """
 
     multiprocessors: int
     has_experts: bool = False
     gemv_rows: int = 0
     capability: Capability = HOPPER
-    through_l1: bool = False
+    shared_bytes: int = ALL_SHARED_BYTES
 
     @property
     def beyond_hopper(self) -> str | None:
@@ -85,10 +85,10 @@ class Target:
         return self.multiprocessors - 1
 
     @property
-    def shared_bytes(self) -> int:
-        """That the step's kernels ask a multiprocessor to divide off its L1."""
-        return BESIDE_L1_SHARED_BYTES if self.through_l1 else ALL_SHARED_BYTES
+    def keeps_l1(self) -> bool:
+        """Whether a kernel of the step needs L1."""
+        return self.shared_bytes < ALL_SHARED_BYTES
 
     def rooms(self, ends_step: bool) -> Rooms:
-        """Of a matmul. Behind the head a step ends, and its multiprocessors are idle."""
-        return BESIDE_L1 if self.through_l1 and not ends_step else ALL
+        """Of a matmul. The head is so long that its blocks may wait for idle multiprocessors."""
+        return BESIDE_L1 if self.keeps_l1 and not ends_step else ALL

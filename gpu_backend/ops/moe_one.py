@@ -8,7 +8,7 @@ from gpu_backend.element import Element
 from gpu_backend.kernel_abi.fused_router import SUM_PLACES
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_THREADS
 from gpu_backend.kernel_abi.single_token import SINGLE_EXPERTS
-from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.gpu import BESIDE_L1_SHARED_BYTES, Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import MoeBuffers, routing_struct
@@ -65,6 +65,7 @@ class OneTokenMoe:
                 block,
                 (routing_struct(op, sums), *norm, *gate_up),
                 shared_bytes=half.n_bytes * op.hidden,
+                divided=BESIDE_L1_SHARED_BYTES,
             ),
             Launch(
                 f"moe_single_token_down_kernel<{instance(half.cpp, of=op.down)}>",
@@ -72,5 +73,6 @@ class OneTokenMoe:
                 block,
                 (*buffers.chosen, sums, SUM_PLACES * op.routing.count, *down),
                 shared_bytes=half.n_bytes * resident_elements(op),
+                divided=BESIDE_L1_SHARED_BYTES,
             ),
         ]

@@ -7,6 +7,7 @@ block of gate_up chooses by itself; of more the router's last block does.
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.cuda.driver import ALL_SHARED_BYTES
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.expert_gemv import EXPERT_BLOCKS
 from gpu_backend.kernel_abi.expert_ring import EXPERT_RING_BYTES
@@ -14,7 +15,7 @@ from gpu_backend.kernel_abi.router import ROUTER_CHUNK, ROUTER_EXPERTS, ROUTER_T
 from gpu_backend.kernel_abi.routing import FEW_TOKENS, MAX_EXPERTS
 from gpu_backend.kernel_abi.small_batch_plan import EXPERT_THREADS, SMALL_BATCH_TOKENS
 from gpu_backend.kernel_abi.small_batch_plan import SMALL_BATCH_PAIRS as MOST_PAIRS
-from gpu_backend.ops.gpu import Target
+from gpu_backend.ops.gpu import BESIDE_L1_SHARED_BYTES, Target
 from gpu_backend.ops.launch import FromStep, Launch, Work
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
@@ -30,12 +31,6 @@ def streams_experts(routing: Routing, tokens: int) -> bool:
     return tokens <= SMALL_BATCH_TOKENS and tokens * routing.per_token <= SMALL_BATCH_PAIRS * routing.count
 
 
-def goes_through_l1(tokens: int, scaled: bool) -> bool:
-    """Whether weights of experts, with scales or in halves, are loaded to registers in a step: those of one
-    token are, and those of several in halves (E23)."""
-    return tokens == 1 or (not scaled and tokens <= SMALL_BATCH_TOKENS)
-
-
 def expert_input(op: Moe) -> Element:
     """The type of the normed tokens: ExpertInput of kernels/ops/moe/fp8_expert_gemv.h."""
     return Element.FP16 if op.gate_up.scales else op.normed.element
@@ -44,6 +39,12 @@ def expert_input(op: Moe) -> Element:
 def ring_bytes(weight: Matrix) -> int:
     """Of shared memory, through which weights in fp8 go (kernels/ops/moe/expert_ring.h)."""
     return EXPERT_RING_BYTES if weight.scales else 0
+
+
+def divided_bytes(weight: Matrix) -> int:
+    """Launch.divided: a ring takes what there is, and halves are loaded to registers, for which the kernel
+    needs L1."""
+    return ALL_SHARED_BYTES if weight.scales else BESIDE_L1_SHARED_BYTES
 
 
 class StreamMoe:
@@ -76,6 +77,7 @@ class StreamMoe:
             block,
             (routing, weight_operand(op.gate_up), op.normed, buffers.product, *sizes),
             shared_bytes=ring_bytes(op.gate_up),
+            divided=divided_bytes(op.gate_up),
         )
         sizes = (op.tokens, op.intermediate, op.hidden, per_token)
         kernel = instance(half, "blink::kDown", "blink::kRoutingGiven", of=op.down)
@@ -85,6 +87,7 @@ class StreamMoe:
             block,
             (routing, weight_operand(op.down), buffers.product, buffers.rows, *sizes),
             shared_bytes=ring_bytes(op.down),
+            divided=divided_bytes(op.down),
         )
         routed = route(op, target, self._choose) if op.hidden % ROUTER_CHUNK else [self._router(op)]
         return [*routed, gate_up, down, expert_sum(op)]

@@ -15,6 +15,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +40,10 @@ from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enque
 from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
 from gpu_backend.ops.candidate import Choice  # noqa: E402
-from gpu_backend.ops.choice import choose  # noqa: E402
+from gpu_backend.ops.choice import choose, dividing_alike  # noqa: E402
 from gpu_backend.ops.gemv import gemv_rows  # noqa: E402
 from gpu_backend.ops.gpu import Target  # noqa: E402
 from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
-from gpu_backend.ops.moe_stream import goes_through_l1  # noqa: E402
 from gpu_backend.ops.operations import Moe, Norm, Routing  # noqa: E402
 
 LAYERS = 4
@@ -130,6 +130,9 @@ class Bench:
         stream.synchronize()
 
     def _step(self, tokens: int, form: ScaleForm | None) -> LoweredStep:
+        return dividing_alike(partial(self._lower_on, tokens, form), self._target)
+
+    def _lower_on(self, tokens: int, form: ScaleForm | None, target: Target) -> LoweredStep:
         hidden, experts = self._config.hidden, self._experts
         routing = Routing(experts.count, experts.per_token, experts.renormalise)
         residual, normed = Buffer("residual", tokens, hidden, FP32), Buffer("normed", tokens, hidden, BF16)
@@ -146,7 +149,7 @@ class Bench:
                     normed,
                     routed=tokens == 1,
                 ),
-                replace(self._target, through_l1=goes_through_l1(tokens, form is not None)),
+                target,
             )
             for layer in self._layers[form]
         ]

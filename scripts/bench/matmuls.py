@@ -47,7 +47,7 @@ from gpu_backend.models.description import Model  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
 from gpu_backend.ops.candidate import Choice  # noqa: E402
 from gpu_backend.ops.choice import choose  # noqa: E402
-from gpu_backend.ops.gpu import Target  # noqa: E402
+from gpu_backend.ops.gpu import BESIDE_L1_SHARED_BYTES, Target  # noqa: E402
 from gpu_backend.ops.launch import Launch, LibraryGemm  # noqa: E402
 from gpu_backend.ops.matrix import Buffer, Matrix  # noqa: E402
 from gpu_backend.ops.operations import Epilogue, MatMul, Role  # noqa: E402
@@ -139,7 +139,7 @@ class Bench:
         self._layers = layers
         self._device, self._stream = Device(), Stream()
         self._memory = DeviceMemory(self._device)
-        self._target = target_of(config, self._device.chip)
+        self._target, self._has_experts = target_of(config, self._device.chip), config.experts is not None
         self.sizes, self._rows = sizes_of(config), rows
         forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
         self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
@@ -184,7 +184,10 @@ class Bench:
         self._stream.synchronize()
 
     def _step(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> LoweredStep:
-        return step_of(sizes, rows, self._weights[sizes, form], self._target)
+        """As in a step, where experts in halves need L1 (E23)."""
+        beside_l1 = self._has_experts and form is None
+        target = replace(self._target, shared_bytes=BESIDE_L1_SHARED_BYTES) if beside_l1 else self._target
+        return step_of(sizes, rows, self._weights[sizes, form], target)
 
     def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut | SkinnyCut, LoweredStep]]:
         """The products with scales by row, of many rows quantised before, cut in every way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 from symbolic_machine import SymbolicMachine
@@ -77,7 +78,7 @@ class SymbolicMatMul(SymbolicMachine):
             assert scales == self._scales_of[weight], "the scales are another matrix's"
         rows, n_in, n_out, _, n_tiles, *_ = struct.unpack("<9I", cut)
         ends_step = self._weights[weight] in ("head", "embed")
-        rooms = self.model.target_for(self._shape.tokens).rooms(ends_step)
+        rooms = replace(self.model.target, shared_bytes=work.divided).rooms(ends_step)
         assert work.shared_bytes <= (rooms.large if work.cluster <= 2 else rooms.small), "E23"
         split = SplitNorm(*norm, columns, n_tiles * tiles)
         self._multiply(Product(weight, x, out, rows, n_in, n_out, epilogue), split)

@@ -173,7 +173,8 @@ NO_ROUTER = (None, None, None, 0)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(
-    ("m", "n_in", "n_out", "blocks"), [(1, 1024, 40, 3), (2, 2048, 88, 4), (1, 4096, 136, 5), (2, 1024, 8, 1)]
+    ("m", "n_in", "n_out", "blocks"),
+    [(1, 1024, 40, 3), (2, 2048, 88, 4), (1, 4096, 136, 5), (2, 4096, 24, 2), (2, 1024, 8, 1)],
 )
 def test_resident_gemv(
     emulate: Emulate, m: int, n_in: int, n_out: int, blocks: int, normed: bool, form: ScaleForm | None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.chip import Chip
@@ -19,7 +19,8 @@ from gpu_backend.engines.native.model import NativeModel
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.models.description import Model
 from gpu_backend.ops.candidate import Choice, NoKernel
-from gpu_backend.ops.choice import choose
+from gpu_backend.ops.choice import choose, dividing_alike
+from gpu_backend.ops.gpu import Target
 
 LowerStep = Callable[[NativeModel, Shape], list[Choice]]
 
@@ -29,7 +30,11 @@ def lower_step(model: NativeModel, shape: Shape) -> list[Choice]:
 
     Raises NoKernel.
     """
-    builder, target = StepBuilder(model, shape), model.target_for(shape.tokens)
+    return dividing_alike(partial(_lower_on, model, shape), model.target)
+
+
+def _lower_on(model: NativeModel, shape: Shape, target: Target) -> list[Choice]:
+    builder = StepBuilder(model, shape)
     if shape.kind == StepKind.COPY:
         return [choose(op, target) for op in builder.copies()]
     if shape.kind == StepKind.DECODE:

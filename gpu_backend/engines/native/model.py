@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element, compute_element
@@ -14,7 +14,6 @@ from gpu_backend.ops.attention import NO_KV_SCALES, Heads, KvScales, Reach
 from gpu_backend.ops.gemv import gemv_rows
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import KvCache, Matrix
-from gpu_backend.ops.moe_stream import goes_through_l1
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def heads_of(config: Model) -> Heads:
 
 
 def target_of(config: Model, chip: Chip) -> Target:
-    """The GPU as the model's kernels share it, in a step whose experts' weights do not go through L1."""
+    """The GPU as the model's kernels share it."""
     has_experts = config.experts is not None
     rows = gemv_rows(config.hidden, has_experts, chip.capability)
     return Target(chip.multiprocessors, has_experts, rows, chip.capability)
@@ -121,9 +120,3 @@ class NativeModel:
         """Before anything is loaded: all addresses are 0, all sizes and choices are what they will be."""
         weights, cache = described_weights(config), kv_cache(config, limits)
         return NativeModel(config, limits, weights, cache, target_of(config, chip))
-
-    def target_for(self, tokens: int) -> Target:
-        """The GPU as the kernels of a step of so many tokens share it (E23)."""
-        experts = (layer for layer in self.config.layers if layer.router is not None)
-        scaled = {weight.scales is not None for of in experts for weight in (of.gate_up, of.down)}
-        return replace(self.target, through_l1=any(goes_through_l1(tokens, form) for form in scaled))

@@ -121,7 +121,7 @@ class StepBuilder:
         out.append(ops.Embed(weights.embed, self._residual, self._config.embed_scale))
         plan = PrefillPlan(shape.tokens, shape.batch_slots, self._heads)
         unbounded = any(reach.window is None for reach in weights.reaches)
-        if self._prompts and unbounded and serves("prefill_plan", plan, self._model.target_for(shape.tokens)):
+        if self._prompts and unbounded and serves("prefill_plan", plan, self._model.target):
             out.append(plan)
         rows = (self._residual, self._attention)
         for index, layer in enumerate(weights.layers):

@@ -95,7 +95,8 @@ __device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights
   const float* row = token < tokens ? residual + uint64_t(token) * hidden : nullptr;
   float x[kRouterDepth][8], squares = 0.0f;
   const uint32_t rounds = (share.n_chunks + kRouterDepth - 1) / kRouterDepth;
-  /* Not in a loop with the others, in which ptxas waits for the weights before it loads x. It stays in registers. */
+  /* The first round, which stays in registers, is not in the loop: there, ptxas waits for the weights before it loads
+   * x. */
   load_token(share, row, 0, x);
   squares = add_squares(x, squares);
   for (uint32_t round = 1; round < rounds; ++round) {

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lowered import LIMITS
 from matmuls import matmul
 
 from gpu_backend.cuda.chip import Chip
-from gpu_backend.engines.native.model import NativeModel, described_weights
+from gpu_backend.cuda.driver import ALL_SHARED_BYTES
+from gpu_backend.engines.native.model import described_weights, target_of
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import choose
-from gpu_backend.ops.gpu import ALL
+from gpu_backend.ops.gpu import ALL, BESIDE_L1_SHARED_BYTES
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
 from gpu_backend.ops.skinny_cut import (
     FEW_ROWS,
@@ -65,15 +65,15 @@ def check(
 
 @pytest.mark.parametrize("form", [None, ScaleForm.ROW])
 @pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
+@pytest.mark.parametrize("divided", [ALL_SHARED_BYTES, BESIDE_L1_SHARED_BYTES])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SHAPES.glob("*.json")))
 def test_every_matrix_is_cut_within_the_limits(
-    name: str, n_multiprocessors: int, form: ScaleForm | None, tmp_path: Path
+    name: str, divided: int, n_multiprocessors: int, form: ScaleForm | None, tmp_path: Path
 ) -> None:
     config = model(name, tmp_path)
     config = quantized(config, form) if form else config
-    described = NativeModel.described(config, LIMITS, Chip(n_multiprocessors))
+    target = replace(target_of(config, Chip(n_multiprocessors)), shared_bytes=divided)
     for rows in (9, *SKINNY_COLUMNS):
-        target = described.target_for(rows)
         for op in matmuls(config, rows):
             cut = tiling_of(op, target)
             shared = SHARED_BYTES if op.ends_step else target.shared_bytes
