@@ -6,7 +6,7 @@ family are in its own file, in `suits`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -55,15 +55,23 @@ def _on(target: Target, work: Work) -> Work:
 
 
 def dividing_alike(lower: Callable[[Target], list[Choice]], target: Target) -> list[Choice]:
-    """What `lower` makes of a step, all launches of which ask for the same division of memory (E23): the one
-    that leaves L1 the most.
+    """What `lower` makes of a step. All launches ask for the same division of memory (E23), for the least
+    shared memory that one of them asks for: others may then need other tiles, so the step is lowered again.
 
     Raises what `lower` raises.
     """
     step = lower(target)
-    launches = [work for choice in step for work in choice.launches if isinstance(work, Launch)]
-    least = min((launch.divided for launch in launches), default=target.shared_bytes)
-    return step if least == target.shared_bytes else lower(replace(target, shared_bytes=least))
+    asked = divisions(step)
+    if asked <= {target.shared_bytes}:
+        return step
+    again = lower(replace(target, shared_bytes=min(asked)))
+    assert divisions(again) == {min(asked)}, "E23"
+    return again
+
+
+def divisions(step: Iterable[Choice]) -> set[int]:
+    """The different ones that launches of a step ask for."""
+    return {work.divided for choice in step for work in choice.launches if isinstance(work, Launch)}
 
 
 def serves(name: str, op: ops.Operation, target: Target) -> bool:

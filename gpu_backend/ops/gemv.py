@@ -16,9 +16,9 @@ DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm, if its rounds are whole
 
 
 def gemv_rows(hidden: int, has_experts: bool, capability: Capability = HOPPER) -> int:
-    """Rows up to which a model's matmuls but the head are for this kernel: one answer for all of them, since
-    SkinnyGemm saves a norm only between two of its own (E19). Where that does not serve, cuBLAS does from
-    there on.
+    """Rows up to which a model's matmuls are for this kernel, and the head unless SkinnyGemm reads it faster:
+    one answer for all of them, since SkinnyGemm saves a norm only between two of its own (E19). Where that
+    does not serve, cuBLAS does from there on.
 
     Where a row of `hidden` elements is not read in whole rounds the last is small, too few weights are on
     their way, and SkinnyGemm is faster even for one row.
@@ -36,7 +36,9 @@ class Gemv:
         if op.m > target.gemv_rows:
             return f"{op.m} rows, and in this model it is the fastest up to {target.gemv_rows}"
         if op.ends_step and not target.keeps_l1 and target.beyond_hopper is None:
-            return "SkinnyGemm reads the head faster, if all memory of the multiprocessors is shared memory"
+            # Where the step keeps L1, blocks of SkinnyGemm would have to wait until their multiprocessor is
+            # idle, which the gate of the next step may delay. Of few rows, they do not gain as much.
+            return "SkinnyGemm reads the head faster"
         chunk = 4 * lane_weights(op.weight)  # four lanes of a row
         if op.k % chunk:
             return f"k is {op.k}, no multiple of {chunk}"

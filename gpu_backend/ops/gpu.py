@@ -55,8 +55,8 @@ class Target:
     """A GPU and the facts about a model and a step that the choice of kernels depends on, beside an
     operation's own.
 
-    `has_experts`: the model's layers have them. `gemv_rows`: up to which Gemv beats what else there is for
-    all matmuls but the head. `shared_bytes`: that the step's launches ask a multiprocessor to divide off its
+    `has_experts`: the model's layers have them. `gemv_rows`: up to which Gemv beats what else there is,
+    the head apart. `shared_bytes`: that the step's launches ask a multiprocessor to divide off its
     L1 (E23).
     """
 
@@ -90,5 +90,6 @@ class Target:
         return self.shared_bytes < ALL_SHARED_BYTES
 
     def rooms(self, ends_step: bool) -> Rooms:
-        """Of a matmul. The head is so long that its blocks may wait for idle multiprocessors."""
+        """Of a matmul. So much does the head gain from all the memory there is that its blocks may wait until
+        their multiprocessor is idle, and divides its memory anew."""
         return BESIDE_L1 if self.keeps_l1 and not ends_step else ALL

@@ -99,7 +99,7 @@ class Launch:
     """One kernel of a step. `kernel` is the C++ name of its instance; `cluster` counts blocks along x.
 
     `overlap`: it may start before its predecessor has ended (E7). `divided`: bytes of shared memory that it
-    asks a multiprocessor to divide off its L1, all but where a kernel needs L1 (E23).
+    asks a multiprocessor to divide off its L1 (E23): all, or gpu.BESIDE_L1_SHARED_BYTES if it needs L1.
     """
 
     kernel: str

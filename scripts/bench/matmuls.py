@@ -139,7 +139,7 @@ class Bench:
         self._layers = layers
         self._device, self._stream = Device(), Stream()
         self._memory = DeviceMemory(self._device)
-        self._target, self._has_experts = target_of(config, self._device.chip), config.experts is not None
+        self._target = target_of(config, self._device.chip)
         self.sizes, self._rows = sizes_of(config), rows
         forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
         self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
@@ -184,8 +184,8 @@ class Bench:
         self._stream.synchronize()
 
     def _step(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> LoweredStep:
-        """As in a step, where experts in halves need L1 (E23)."""
-        beside_l1 = self._has_experts and form is None
+        """A matmul in halves stands beside experts in halves, which need L1 (E23)."""
+        beside_l1 = self._target.has_experts and form is None
         target = replace(self._target, shared_bytes=BESIDE_L1_SHARED_BYTES) if beside_l1 else self._target
         return step_of(sizes, rows, self._weights[sizes, form], target)
 

@@ -26,7 +26,9 @@ FAMILY = "tensorrt"
 
 
 def lower_step(model: NativeModel, shape: Shape) -> list[Choice]:
-    """The choices that make a step of `shape`, in order. Raises NoKernel."""
+    """The choices that make a step of `shape`, in order. Without experts, no kernel needs L1, so all launches
+    divide memory alike (E23). Raises NoKernel.
+    """
     if (reason := refusal(model.config)) is not None:
         raise NoKernel(reason)
     if shape.kind == StepKind.COPY:

@@ -169,8 +169,9 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   const uint32_t rounds = (tiles.n_chunks + kDepth - 1) / kDepth;
   LaneChunk<Form> chunk[kDepth] = {};
   WeightSource<Half, Form> source = tiles.source(blockIdx.x, 0);
-  /* A tile's scales are requested before the loop over the tiles and at its end. At its head, ptxas would wait for all
-   * weights first, which share a scoreboard with them (kernels/ops/moe/expert_ring.h), and so request x too late. */
+  /* The first tile's scales are requested here, and the next tile's at the end of each. At the head of the loop, ptxas
+   * would first wait for the weights, which have the same scoreboard (kernels/ops/moe/expert_ring.h), and so it would
+   * request x too late. */
   OutputScales scale = tiles.output_scales(blockIdx.x);
 #pragma unroll
   for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);

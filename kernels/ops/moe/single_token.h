@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   wait_for_predecessor();
   float element[8] = {};
   route_single(scratch, routing, residual, element, n_in, per_token);
-  multiply_by<Half>(element, factors); /* once the experts' weights are requested, ptxas waits for these, too */
+  multiply_by<Half>(element, factors); /* behind the requests of the experts' weights, it would wait for these, too */
 
   const ExpertGemv<X, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
   LaneChunk<Form> chunk[kDepth] = {};

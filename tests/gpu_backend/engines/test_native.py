@@ -61,14 +61,14 @@ def test_a_step_is_the_documented_sequence(log: Log) -> None:
         tokens, batch_slots = tokens_of(capture), int(capture[-1][3])
         before, after = ["attention_plan"] * decode, ["prefill_plan"] * prompts
         expected = ["gate", *before, "embed", *after, "rmsnorm"]
-        for rows, gather, after in (
+        for rows, gather, behind in (
             (tokens, [], gemm(tokens)),
             (tokens, [], gemm(tokens)),
             (batch_slots, ["gather_last"] * prompts, "skinny_gemm"),
         ):
             gate_up = ["gemm", "silu_mul"] if rows > 64 else [gemm(rows)]
             expected += [gemm(tokens), *attention, *gather, gemm(rows), *norm(gemm(rows), gemm(rows))]
-            expected += [*gate_up, gemm(rows, 1000), *norm(gemm(rows, 1000), after)]
+            expected += [*gate_up, gemm(rows, 1000), *norm(gemm(rows, 1000), behind)]
         assert [op(call) for call in capture] == [*expected, "skinny_gemm", "sample"]
 
 
