@@ -74,8 +74,8 @@ def op(call: list[str]) -> str:
     return call[0]
 
 
-def all_captures(log: Log) -> list[Log]:
-    """The calls of every capture but those that describe tensors or divide memory."""
+def whole_captures(log: Log) -> list[Log]:
+    """The calls of every capture."""
     out: list[Log] = []
     inside = False
     for call in log:
@@ -84,9 +84,17 @@ def all_captures(log: Log) -> list[Log]:
             inside = True
         elif call[0] == "end":
             inside = False
-        elif inside and "map" not in call[0] and call[0] != "carveout":
+        elif inside:
             out[-1].append(call)
     return out
+
+
+def all_captures(log: Log) -> list[Log]:
+    """Without the calls that describe tensors or divide memory."""
+    return [
+        [call for call in capture if "map" not in call[0] and call[0] != "carveout"]
+        for capture in whole_captures(log)
+    ]
 
 
 def captures(log: Log) -> list[Log]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from lowered import LIMITS
+from shape_model import shape_model
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
@@ -18,18 +18,14 @@ from gpu_backend.engines.native.lowering import lowered_steps
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
-from gpu_backend.models.registry import read_model
-from gpu_backend.ops.launch import Launch
+from gpu_backend.ops.choice import divisions
 
-SHAPES = Path(__file__).resolve().parents[3] / "scripts" / "bench" / "shapes"
 ALL, BESIDE_L1 = 228 << 10, 132 << 10
 FORMS = [None, ScaleForm.ROW, ScaleForm.BLOCK]
 
 
 def read(scratch: Path, name: str, form: ScaleForm | None, **changes: int) -> Model:
-    config = json.loads((SHAPES / f"{name}.json").read_text()) | changes
-    (scratch / "config.json").write_text(json.dumps(config))
-    model = read_model(scratch)
+    model = shape_model(name, scratch, **changes)
     return quantized(model, form) if form else model
 
 
@@ -39,10 +35,8 @@ def steps_that_keep_l1(model: Model) -> list[int]:
     shapes = GraphGrid(limits).shapes
     keep: list[int] = []
     for shape, step in zip(shapes, lowered_steps(model, limits, shapes, Chip(132)), strict=True):
-        launches = [work for choice in step for work in choice.launches if isinstance(work, Launch)]
-        divided = {launch.divided for launch in launches}
-        needs_l1 = any(loads_to_registers(launch.kernel) for launch in launches)
-        assert divided == {BESIDE_L1 if needs_l1 else ALL}
+        needs_l1 = any(loads_to_registers(kernel) for choice in step for kernel in choice.kernels)
+        assert divisions(step) == {BESIDE_L1 if needs_l1 else ALL}
         if needs_l1:
             assert shape.kind != StepKind.COPY
             keep.append(shape.tokens)

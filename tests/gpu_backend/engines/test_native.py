@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from engine_script import CONFIG, EXPERTS, SCRIPT
-from fake_cuda import Log, captures, op, run
+from fake_cuda import Log, captures, op, run, whole_captures
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
@@ -155,9 +155,7 @@ def test_a_layer_of_experts_is_the_documented_sequence(expert_log: Log) -> None:
 
 def test_each_kernel_of_a_step_with_experts_divides_a_multiprocessor(expert_log: Log) -> None:
     """E23: all alike, or experts in halves would have no L1."""
-    names = [call[0] for call in expert_log]
-    for begin in (i for i, name in enumerate(names) if name == "begin"):
-        capture = expert_log[begin : names.index("end", begin)]
+    for capture in whole_captures(expert_log):
         kernels = [call for call in capture if call[0] == "launch" and "blink" in call[1]]
         carved = [call for call in capture if call[0] == "carveout"]
         assert [call[1] for call in carved] == [call[1] for call in kernels]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from shape_model import shape_model
 
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
 
@@ -23,7 +23,6 @@ from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKEN
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
-from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
 from gpu_backend.ops.megakernel import (
@@ -35,15 +34,9 @@ from gpu_backend.ops.megakernel import (
 )
 from gpu_backend.ops.operations import DecodeModel
 
-SHAPES = Path(__file__).parents[3] / "scripts" / "bench" / "shapes"
 HIDDEN, INTERMEDIATE, VOCAB = 512, 768, 1008
 SUITED = {**CONFIG, "hidden_size": HIDDEN, "num_attention_heads": 8, "intermediate_size": INTERMEDIATE,
           "vocab_size": VOCAB}  # fmt: skip
-
-
-def config(name: str, scratch: Path) -> Model:
-    shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
-    return read_model(scratch)
 
 
 def whole(model: Model, batch_slots: int = 1, max_context: int = 8192) -> DecodeModel:
@@ -60,7 +53,7 @@ def suits(model: Model, multiprocessors: int = 132, batch_slots: int = 1) -> boo
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
 def test_it_takes_weights_in_fp8_with_a_scale_for_each_row(name: str, tmp_path: Path) -> None:
-    model = quantized(config(name, tmp_path), ScaleForm.ROW)
+    model = quantized(shape_model(name, tmp_path), ScaleForm.ROW)
     op = whole(model, MEGAKERNEL_TOKENS)
     target = target_of(model, Chip(132))
     assert serves("megakernel", op, target)
@@ -72,7 +65,7 @@ def test_it_takes_weights_in_fp8_with_a_scale_for_each_row(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
 def test_it_takes_dense_models_of_large_stages(name: str, tmp_path: Path) -> None:
-    model = config(name, tmp_path)
+    model = shape_model(name, tmp_path)
     assert suits(model, batch_slots=MEGAKERNEL_TOKENS)
     assert not suits(model, batch_slots=MEGAKERNEL_TOKENS + 1)
     for columns in (model.hidden, model.n_heads * model.head_dim, model.intermediate):
@@ -82,15 +75,19 @@ def test_it_takes_dense_models_of_large_stages(name: str, tmp_path: Path) -> Non
 
 
 def test_it_leaves_models_of_small_stages_to_the_other_kernels(tmp_path: Path) -> None:
-    llama = config("llama-3-8b", tmp_path)
-    others = [config("qwen3-32b", tmp_path), config("phi-4", tmp_path), replace(llama, intermediate=11008)]
+    llama = shape_model("llama-3-8b", tmp_path)
+    others = [
+        shape_model("qwen3-32b", tmp_path),
+        shape_model("phi-4", tmp_path),
+        replace(llama, intermediate=11008),
+    ]
     assert not any(suits(other) for other in others)
 
 
 def test_it_leaves_experts_and_odd_sizes_to_the_other_kernels(tmp_path: Path) -> None:
-    llama = config("llama-3-8b", tmp_path)
+    llama = shape_model("llama-3-8b", tmp_path)
     others = [
-        config("qwen3-30b-a3b", tmp_path),
+        shape_model("qwen3-30b-a3b", tmp_path),
         replace(llama, hidden=llama.hidden + 128),
         replace(llama, intermediate=llama.intermediate + 64),
         replace(llama, vocab_size=llama.vocab_size + 8),
@@ -105,18 +102,18 @@ def test_every_block_is_resident_and_has_a_tile_of_every_matrix(
     name: str, blocks: int, tmp_path: Path
 ) -> None:
     """E9: one block a multiprocessor but the scheduler's; E10."""
-    model = config(name, tmp_path)
+    model = shape_model(name, tmp_path)
     assert megakernel_blocks(whole(model), target_of(model, Chip(132))) == blocks
 
 
 def test_it_leaves_models_whose_residual_no_block_holds_to_the_other_kernels(tmp_path: Path) -> None:
-    llama = config("llama-3-8b", tmp_path)
+    llama = shape_model("llama-3-8b", tmp_path)
     assert suits(replace(llama, hidden=16384), 132)
     assert not suits(replace(llama, hidden=16384), 114)
 
 
 def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> None:
-    model = whole(config("llama-3-8b", tmp_path))
+    model = whole(shape_model("llama-3-8b", tmp_path))
     parts = exchange_parts(model, 131)
     assert all(size % 16 == 0 for size in parts.values())
     assert parts["second norm"] == parts["squares"] + parts["normed"] == 8 * 4096 * 2 + 256 * 8 * 4
@@ -124,7 +121,7 @@ def test_what_blocks_tell_each_other_has_room_in_every_layer(tmp_path: Path) -> 
 
 
 def test_attention_splits_rows_to_fill_the_gpu_and_no_more(tmp_path: Path) -> None:
-    llama = config("llama-3-8b", tmp_path)
+    llama = shape_model("llama-3-8b", tmp_path)
     target = target_of(llama, Chip(132))
     splits = [decode_splits(whole(llama, batch_slots), target) for batch_slots in (1, 8, 64, 256)]
     assert splits == [64, 9, 2, 1]

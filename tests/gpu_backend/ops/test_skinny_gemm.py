@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matmuls import matmul
+from shape_model import SHAPES, shape_model
 
 from gpu_backend.cuda.chip import Chip
 from gpu_backend.cuda.driver import ALL_SHARED_BYTES
@@ -15,7 +15,6 @@ from gpu_backend.engines.native.model import described_weights, target_of
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
-from gpu_backend.models.registry import read_model
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import ALL, BESIDE_L1_SHARED_BYTES
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
@@ -34,13 +33,7 @@ from gpu_backend.ops.skinny_cut import (
 )
 from gpu_backend.ops.skinny_gemm import tiling_of
 
-SHAPES = Path(__file__).resolve().parents[3] / "scripts" / "bench" / "shapes"
 SHARED_BYTES = 228 << 10  # of a multiprocessor, of which every block costs 1 KiB more
-
-
-def model(name: str, scratch: Path) -> Model:
-    shutil.copy(SHAPES / f"{name}.json", scratch / "config.json")
-    return read_model(scratch)
 
 
 def check(
@@ -70,7 +63,7 @@ def check(
 def test_every_matrix_is_cut_within_the_limits(
     name: str, divided: int, n_multiprocessors: int, form: ScaleForm | None, tmp_path: Path
 ) -> None:
-    config = model(name, tmp_path)
+    config = shape_model(name, tmp_path)
     config = quantized(config, form) if form else config
     target = replace(target_of(config, Chip(n_multiprocessors)), shared_bytes=divided)
     for rows in (9, *SKINNY_COLUMNS):
