@@ -33,9 +33,11 @@ from blink.sizes import format_bytes, parse_bytes, write_bytes
 from nic_frontend import tracing
 from nic_frontend.keys import read_keys
 from nic_frontend.options import FrontendOptions, VerbsRing
-from nic_frontend.parsing.registry import AUTO, NONE, REASONING_PARSERS, TOOL_CALL_PARSERS
+from nic_frontend.parsing.marks import REASONING_PARSERS
+from nic_frontend.parsing.registry import AUTO, NONE, TOOL_CALL_PARSERS
 from nic_frontend.tls import check_certificate
 from ringbuffer.messages import log_to_standard_error
+from ringbuffer.model_file import read_text, shown
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 from ringbuffer.region import ring_path
@@ -97,6 +99,8 @@ FLAGS = (
     Flag("--max-buffered-tokens", "max_buffered_tokens", "TOKENS",
          "cancel a stream whose client is this far behind", count),
     Flag("--scrub", "scrub", None, "clear prompts in the ring when their requests are released", switch=True),
+    Flag("--chat-template", "chat_template", "FILE",
+         "a file of Jinja that turns messages into prompts, in place of the model's chat template", Path),
     Flag("--tool-call-parser", "tool_call_parser", "NAME",
          "how the model writes calls of tools: auto (by its chat template), none, "
          + ", ".join(TOOL_CALL_PARSERS), choices=(AUTO, NONE, *TOOL_CALL_PARSERS)),
@@ -203,6 +207,21 @@ def values(namespace: argparse.Namespace) -> dict[str, Any]:
     return {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
 
 
+def check_template(path: Path) -> None:
+    """Raises CommandError for what is no file of Jinja. What it does is tried where it is rendered."""
+    from nic_frontend.chat_template import check_syntax  # not at the top: jinja2 is a frontend's alone
+
+    if not os.path.isfile(path):
+        raise CommandError(
+            f"--chat-template: {shown(str(path))} is no file; write the path of a file of Jinja, "
+            "not the template's text"
+        )
+    try:
+        check_syntax(read_text(path))
+    except ValueError as error:
+        raise CommandError(f"--chat-template {path}: {error}") from error
+
+
 def check(options: FrontendOptions) -> None:
     """Raises CommandError for flags that do not go together; OSError, ValueError for files that cannot be."""
     if options.api_key and options.api_keys:
@@ -211,6 +230,8 @@ def check(options: FrontendOptions) -> None:
         raise CommandError("--tls-key needs --tls-cert, the certificate that it belongs to")
     if options.api_keys:
         read_keys(options.api_keys)
+    if options.chat_template:
+        check_template(options.chat_template)
     if options.otlp_traces_endpoint:
         tracing.require()
     if options.tls_cert:

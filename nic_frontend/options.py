@@ -42,6 +42,7 @@ class FrontendOptions:
     allowed_hosts: tuple[str, ...] | None = None  # names that it answers to; "*": any. Default: hosts.py
     allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
+    chat_template: Path | None = None  # a file of Jinja in the place of the model directory's
     tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"
     reasoning_parser: str = "auto"  # and what it thinks
 

@@ -5,11 +5,13 @@ drops some without a word, so each is tried on small conversations when it is lo
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-from nic_frontend.tools_in_templates import QUESTION, TOOL, Message, Render, ToolForms, talk
+from nic_frontend.template_trial import QUESTION, Message, Trial, said
+from nic_frontend.tools_in_templates import CallForm, talk
 
-PROBE = "probe_"  # with which texts begin that are looked for
+UNKNOWN = "probe_role"  # a role that no template knows
 APART = "\n\n"  # between texts that become one message
 
 
@@ -24,13 +26,21 @@ class RoleForms:
     repeated: bool  # one role speaks twice in a row
     around_calls: bool  # the assistant speaks in front of calls, and again behind their results
     behind_results: bool  # the user speaks right behind results of tools
+    developer: bool  # the developer is marked otherwise than the system, wherever it stands
 
     def apply(self, messages: list[Message]) -> list[Message]:
         """The messages as the template takes them. A text that cannot be a message of its own is added to the
         message before it: so a conversation that goes on begins as the shorter one did, and is found in the
         prefix cache.
         """
-        if self == TAKES_ALL:
+        if (
+            not self.developer
+        ):  # the newer name of "system", which most templates drop, refuse, or only repeat
+            messages = [
+                {**message, "role": "system"} if message["role"] == "developer" else message
+                for message in messages
+            ]
+        if dataclasses.replace(self, developer=True) == TAKES_ALL:
             return messages
         written = self._combined(messages)
         if not self.around_calls:
@@ -79,6 +89,7 @@ TAKES_ALL = RoleForms(
     repeated=True,
     around_calls=True,
     behind_results=True,
+    developer=True,
 )
 
 
@@ -115,36 +126,43 @@ def _joined(first: Message, second: Message) -> Message:
     return joined
 
 
-def probe(render: Render, tools: ToolForms) -> RoleForms:
-    """Tries a template, of which `tools` are known. `render` is as for tools_in_templates.probe."""
-    given = [TOOL] if tools.tools == "variable" else None
+def probe(trial: Trial, calls: CallForm | None) -> RoleForms:
+    """Tries a template, of which it is known how it shows calls."""
     # A call and its result, where the template shows these.
-    calling = talk(tools.calls, "")[1:] if tools.calls is not None and tools.calls.results else []
+    calling = talk(calls, "")[1:] if calls is not None and calls.results else []
+    (system,) = said("system")
+    before, behind, last = said("assistant", "assistant", "user")
+    forms = RoleForms(
+        alone=trial.shows(system),
+        first=trial.shows(system, QUESTION),
+        first_of_more=(trial.shows(system, QUESTION, behind) or not trial.shows(QUESTION, behind))
+        and (not calling or trial.shows(system, QUESTION, *calling)),
+        systems=trial.shows(*said("system", "system", "user", "assistant", "system", "user")),
+        repeated=trial.shows(*said("user", "user", "assistant", "assistant", "user")),
+        around_calls=not calling or trial.shows(QUESTION, before, *calling, behind, last),
+        behind_results=not calling or trial.shows(QUESTION, *calling, last),
+        developer=False,
+    )
+    return dataclasses.replace(forms, developer=_knows_developer(trial, calling))
 
-    def shows(*messages: Message) -> bool:
-        """Whether all texts that begin like a probe's are shown, one behind the other."""
-        called = any(message.get("tool_calls") for message in messages)
-        try:
-            text = render(list(messages), given if called else None, True, {})
-        except Exception:  # it refuses them, which is an answer
-            return False
-        texts = [message["content"] for message in messages if (message["content"] or "").startswith(PROBE)]
-        places = [text.find(shown) for shown in texts]
-        return -1 not in places and places == sorted(places)
 
-    (system,) = _said("system")
-    before, behind, last = _said("assistant", "assistant", "user")
-    return RoleForms(
-        alone=shows(system),
-        first=shows(system, QUESTION),
-        first_of_more=(shows(system, QUESTION, behind) or not shows(QUESTION, behind))
-        and (not calling or shows(system, QUESTION, *calling)),
-        systems=shows(*_said("system", "system", "user", "assistant", "system", "user")),
-        repeated=shows(*_said("user", "user", "assistant", "assistant", "user")),
-        around_calls=not calling or shows(QUESTION, before, *calling, behind, last),
-        behind_results=not calling or shows(QUESTION, *calling, last),
+def _knows_developer(trial: Trial, calling: list[Message]) -> bool:
+    """Whether the template has a mark of its own for the developer, and shows it wherever it may stand.
+    One that writes it like the system, or like any role whatever, does not know it.
+    """
+    developer, system, other = (trial.text(*_in_front(role)) for role in ("developer", "system", UNKNOWN))
+    if developer is None or developer == system:
+        return False
+    if other is not None and other.lower().replace(UNKNOWN, "developer") == developer.lower():
+        return False
+    (alone,) = said("developer")
+    several = ("system", "developer", "developer", "user", "assistant", "developer", "user")
+    return (
+        trial.shows(alone)
+        and trial.shows(*said(*several))
+        and (not calling or trial.shows(alone, QUESTION, *calling))
     )
 
 
-def _said(*roles: str) -> list[Message]:
-    return [{"role": role, "content": f"{PROBE}{n}"} for n, role in enumerate(roles)]
+def _in_front(role: str) -> list[Message]:
+    return [{"role": role, "content": "probe_text"}, QUESTION]

@@ -176,7 +176,7 @@ class Service:
     def _serve_model(self, owned: contextlib.ExitStack) -> None:
         options = self.options
         bounds = Bounds(options.template_timeout_s, options.template_memory_bytes, 2 * options.max_body_bytes)
-        self.template = open_renderer(options.model_dir, bounds)
+        self.template = open_renderer(options.model_dir, bounds, options.chat_template)
         if self.template is not None:
             owned.callback(self.template.close)
         self.served = Served(
@@ -212,7 +212,7 @@ class Service:
     def _parsers(self) -> Parsers:
         template, options = self.template, self.options
         return choose(
-            options.tool_call_parser, options.reasoning_parser, template.source if template else None
+            options.tool_call_parser, options.reasoning_parser, template.forms if template else None
         )
 
     def _give_up(self, reason: str) -> None:

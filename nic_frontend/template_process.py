@@ -1,8 +1,9 @@
 """The process in which a model's chat template is rendered, until its frontend closes their socket.
 
-A frontend sends requests as frames with pickled arguments of ChatTemplate.render, and gets a frame for each,
-in their order: what was rendered behind the byte TEXT, or behind ERROR what a client is to be told, as JSON.
-The first frame says that the template can be used, or why not. Nothing that comes from here is unpickled.
+A frontend sends requests as frames with pickled arguments of ChatTemplate.render, and gets a frame for
+each, in their order: what was rendered behind the byte TEXT, or behind ERROR what a client is to be told,
+as JSON. The first frame says what trials have shown of the template, as JSON of TemplateForms behind
+TEXT, or behind ERROR why it cannot be used. Nothing that comes from here is unpickled.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import socket
 import sys
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from nic_frontend.chat_template import ChatTemplate, read_source
 from nic_frontend.confined import confine
@@ -34,19 +37,19 @@ def rendered(template: ChatTemplate, request: bytes) -> bytes:
 
 
 def main() -> None:
-    descriptor, directory, most_text, memory_bytes, patience_s = sys.argv[1:]
+    descriptor, directory, chat_template, most_text, memory_bytes, patience_s = sys.argv[1:]
     confine(int(memory_bytes))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the frontend's, which ends in order
     connection = socket.socket(fileno=int(descriptor))
     frames = Frames(sys.maxsize)
     try:
-        source = read_source(Path(directory))
+        source = read_source(Path(directory), Path(chat_template) if chat_template else None)
         assert source is not None
         template = ChatTemplate(source, int(most_text))
     except Exception as error:  # a template is a program
         connection.sendall(framed(ERROR + f"{type(error).__name__}: {error}"[:1000].encode(*ENCODING)))
         return
-    connection.sendall(framed(TEXT))
+    connection.sendall(framed(TEXT + msgspec.json.encode(template.forms)))
     while data := connection.recv(READ_BYTES):
         for request in frames.feed(data):
             signal.setitimer(

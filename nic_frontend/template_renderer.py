@@ -19,17 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from nic_frontend.chat_template import TemplateSource, read_source, refused
+import msgspec
+
+from nic_frontend.chat_template import read_source, refused
 from nic_frontend.confined import command, environment
 from nic_frontend.errors import ApiError
 from nic_frontend.frames import FrameError, Frames, framed
+from nic_frontend.template_forms import TemplateForms
 from nic_frontend.template_process import ENCODING, ERROR, TEXT, arguments
-from ringbuffer.model_file import ModelFileError
 
 log = logging.getLogger(__name__)
 
 START_S = 30.0  # until the process has compiled and tried the template: a busy machine takes a while
 ERROR_BYTES = 1 << 16
+FORMS_BYTES = 1 << 20  # of what the trials have shown
 ENDED = "it needs too much memory, or ended its process"
 
 
@@ -49,23 +52,19 @@ class _Request:
 
 
 class Renderer:
-    """The chat template of a model directory. Construct it before the event loop runs; `close` it in the end.
+    """The chat template of a model directory, or that of a file in its place. `forms` are what trials of
+    it have shown. Construct it before the event loop runs; `close` it in the end.
 
     Raises ValueError when the template cannot be used.
     """
 
-    def __init__(self, directory: Path, source: TemplateSource, bounds: Bounds) -> None:
-        self.source = source.whole
-        self._directory, self._bounds = directory, bounds
+    def __init__(self, directory: Path, chat_template: Path | None, bounds: Bounds) -> None:
+        self._directory, self._chat_template, self._bounds = directory, chat_template, bounds
         self._waiting: deque[_Request] = deque()
         self._deadline: asyncio.TimerHandle | None = None
         self._channel: _Channel | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._process, self._socket = self._spawn()
-
-    def knows(self, option: str) -> bool:
-        """Whether one of chat_template_kwargs means something to the template."""
-        return option in self.source
+        self._process, self._socket, self.forms = self._spawn()
 
     async def render(
         self,
@@ -99,15 +98,16 @@ class Renderer:
 
     # ---------------------------------------------------------------- the process
 
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """Starts the process and waits until it can render. Raises ValueError."""
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], socket.socket, TemplateForms]:
+        """Starts the process and waits until it has tried the template and can render. Raises ValueError."""
         ours, theirs = socket.socketpair()
         bounds = self._bounds
         with theirs:
             process = subprocess.Popen(
                 command(
                     "nic_frontend.template_process",
-                    theirs.fileno(), self._directory, bounds.most_text, bounds.memory_bytes, bounds.time_s,
+                    theirs.fileno(), self._directory, self._chat_template or "",
+                    bounds.most_text, bounds.memory_bytes, bounds.time_s,
                 ),
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment(),
             )  # fmt: skip
@@ -115,14 +115,22 @@ class Renderer:
             first = _first_frame(ours)
             if first[:1] != TEXT:
                 raise OSError(first[1:].decode(errors="replace"))
-        except (OSError, FrameError) as error:
+            forms = msgspec.json.decode(first[1:], type=TemplateForms)
+        except (OSError, FrameError, msgspec.DecodeError) as error:
             process.kill()  # it may do anything but end
             process.wait()
             ours.close()
-            why = f"it takes more than {START_S:g} s" if isinstance(error, TimeoutError) else str(error)
-            raise ValueError(f"the chat template cannot be used: {why}") from error
+            why = str(error)
+            if isinstance(error, msgspec.DecodeError):
+                why = "what its process says of it makes no sense"
+            elif isinstance(error, TimeoutError):
+                why = (
+                    f"it takes more than {START_S:g} s to render the small conversations that it is tried on"
+                )
+            where = f"--chat-template {self._chat_template}" if self._chat_template else str(self._directory)
+            raise ValueError(f"{where}: the chat template cannot be used: {why}") from error
         ours.setblocking(False)
-        return process, ours
+        return process, ours, forms
 
     async def _connect(self) -> None:
         """Brings the process to the event loop, and to the process what waits for it."""
@@ -150,7 +158,7 @@ class Renderer:
         for _ in range(2):
             if self._process.poll() is not None:
                 self._socket.close()
-                self._process, self._socket = await loop.run_in_executor(None, self._spawn)
+                self._process, self._socket, _ = await loop.run_in_executor(None, self._spawn)
             _, channel = await loop.create_unix_connection(
                 lambda: _Channel(4 * self._bounds.most_text + ERROR_BYTES), sock=self._socket
             )
@@ -219,15 +227,17 @@ class Renderer:
             self._on_end(f"it takes more than {self._bounds.time_s:g} s")
 
 
-def open_renderer(directory: Path, bounds: Bounds) -> Renderer | None:
-    """None where the model has no chat template. Raises ValueError."""
-    try:
-        source = read_source(directory)
-    except ModelFileError:
-        raise
-    except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(f"cannot use the chat template in {directory}: {error}") from error
-    return Renderer(directory, source, bounds) if source else None
+def open_renderer(directory: Path, bounds: Bounds, chat_template: Path | None = None) -> Renderer | None:
+    """`chat_template` is a file in the place of what the directory has. None where there is no template.
+
+    Raises ValueError, FileNotFoundError.
+    """
+    if read_source(directory, chat_template) is None:
+        return None
+    renderer = Renderer(directory, chat_template, bounds)
+    if lost := renderer.forms.plain.contents.lost:
+        log.warning("the chat template shows nothing of what these roles say: %s", ", ".join(sorted(lost)))
+    return renderer
 
 
 class _Channel(asyncio.Protocol):
@@ -281,7 +291,7 @@ def _has_ended(connection: socket.socket) -> bool:
 
 def _first_frame(connection: socket.socket) -> bytes:
     """Within START_S, however slowly it comes."""
-    frames, deadline = Frames(ERROR_BYTES), time.monotonic() + START_S
+    frames, deadline = Frames(FORMS_BYTES), time.monotonic() + START_S
     while (left_s := deadline - time.monotonic()) > 0:
         connection.settimeout(left_s)
         if not (data := connection.recv(ERROR_BYTES)):

@@ -8,26 +8,14 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from nic_frontend.errors import bad_request
+from nic_frontend.template_trial import QUESTION, Message, Trial, said
 
-Message = dict[str, Any]
-Render = Callable[[list[Message], list[Message] | None, bool, dict[str, Any]], str]
-
-QUESTION: Message = {"role": "user", "content": "question"}
-TOOL: Message = {
-    "type": "function",
-    "function": {
-        "name": "probe_tool",
-        "description": "d",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    },
-}
+CALLED_NAME = "probe_call"
 ARGUMENTS = {"probe_key": "probe_value"}
-CALLED = ("probe_call", "probe_key", "probe_value")
+CALLED = (CALLED_NAME, "probe_key", "probe_value")
 SHORT_ID = "a1b2c3d4e"  # Mistral's templates take nothing else
 LONG_ID = "call_0123456789abcdef01234567"
 
@@ -65,29 +53,20 @@ class CallForm:
 
 @dataclass(frozen=True)
 class ToolForms:
-    """`tools` says where the template takes them: "variable", "system" (as JSON in the system message) or,
-    where it knows none, "".
+    """`in_system`: the template takes tools as JSON in the system's message, not as a variable. Without
+    `calls` it shows none.
     """
 
-    tools: str
+    in_system: bool
     calls: CallForm | None
 
-    def apply(
-        self, messages: list[Message], tools: list[Message] | None
-    ) -> tuple[list[Message], list[Message] | None]:
-        """Messages and tools as the template takes them; arguments of calls are objects. Raises ApiError 400
-        for what it would not show.
+    def apply(self, messages: list[Message]) -> list[Message]:
+        """Messages as the template takes them; arguments of calls are objects. Raises ApiError 400 for
+        what it would not show.
         """
-        if tools and not self.tools:
-            raise bad_request(
-                "the chat template of this model knows no tools", "tools", "unsupported_parameter"
-            )
-        messages = [
+        return [
             shown for i, message in enumerate(messages) for shown in self._messages(message, f"messages[{i}]")
         ]
-        if tools and self.tools == "system":
-            return _told(messages, tools), tools
-        return messages, tools
 
     def _messages(self, message: Message, where: str) -> list[Message]:
         form = self.calls
@@ -112,49 +91,55 @@ def _unknown(what: str, where: str) -> Exception:
     )
 
 
-def _told(messages: list[Message], tools: list[Message]) -> list[Message]:
+def told(messages: list[Message], tools: list[Message]) -> list[Message]:
     """The messages with the tools in the first one, which is the system's."""
     text = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
-    if messages[0]["role"] == "system":
+    if messages and messages[0]["role"] == "system":
         return [{**messages[0], "tools": text}, *messages[1:]]
     return [{"role": "system", "content": "", "tools": text}, *messages]
 
 
-def probe(render: Render) -> ToolForms:
-    """Tries a template. `render` takes messages, tools, add_generation_prompt and further variables."""
+def shows_tools(trial: Trial) -> bool:
+    text = trial.text(QUESTION)
+    return text is not None and "probe_tool" in text and str(QUESTION["content"]) in text
 
-    def shows(messages: list[Message], tools: list[Message] | None, *expected: str) -> bool:
-        try:
-            text = render(messages, tools, True, {})
-        except Exception:  # it refuses them, which is an answer
+
+def probe(trial: Trial) -> CallForm | None:
+    """How the template shows calls; None where it does not."""
+    without_calls = trial.text(QUESTION) or ""
+
+    def shows(messages: list[Message], *expected: str) -> bool:
+        text = trial.text(*messages)
+        if text is None:
             return False
         unparsed = ("{'probe_key'", '\\"probe_key', "None")  # Python's own form, and JSON in JSON
-        return all(item in text for item in expected) and not any(item in text for item in unparsed)
+        return all(item in text for item in expected) and not any(
+            text.count(item) > without_calls.count(item) for item in unparsed
+        )
 
-    where = ""
-    if shows([QUESTION], [TOOL], "probe_tool"):
-        where = "variable"
-    elif shows(_told([QUESTION], [TOOL]), [TOOL], "probe_tool"):
-        where = "system"
-
-    given = [TOOL] if where == "variable" else None
     for short_ids, parsed, empty in itertools.product((False, True), (True, False), ("", None)):
         form = CallForm(parsed, empty, short_ids, True, False, False)
-        if shows(talk(form, ""), given, *CALLED):
+        if shows(talk(form, ""), *CALLED):
             break
     else:
-        return ToolForms(where, None)
-    results = shows(talk(form, ""), given, "probe_result")
-    beside = shows(talk(form, "probe_text"), given, "probe_text", *CALLED)
-    form = dataclasses.replace(form, beside_text=beside, results=results)
-    behind = shows(talk(form, "probe_text"), given, "probe_text", *CALLED)
-    return ToolForms(where, dataclasses.replace(form, behind_text=behind))
+        return None
+    goes_on = said("assistant", "user")
+
+    def shows_text(form: CallForm, *more: Message) -> bool:
+        return shows([*talk(form, "probe_text"), *more], "probe_text", *CALLED)
+
+    form = dataclasses.replace(form, results=shows(talk(form, ""), "probe_result"))
+    apart = dataclasses.replace(form, beside_text=False)
+    beside, behind = shows_text(form), shows_text(apart)
+    if beside and behind and not shows_text(form, *goes_on) and shows_text(apart, *goes_on):
+        beside = False  # it is shown until the turn is over
+    return dataclasses.replace(form, beside_text=beside, behind_text=behind)
 
 
 def talk(form: CallForm, text: str) -> list[Message]:
     """A question, a call and its result."""
     call_id = SHORT_ID if form.short_ids else LONG_ID
-    call = {"id": call_id, "type": "function", "function": {"name": "probe_call", "arguments": ARGUMENTS}}
+    call = {"id": call_id, "type": "function", "function": {"name": CALLED_NAME, "arguments": ARGUMENTS}}
     calling = {"role": "assistant", "content": text, "tool_calls": [call]}
-    result = {"role": "tool", "tool_call_id": call_id, "name": "probe_call", "content": "probe_result"}
+    result = {"role": "tool", "tool_call_id": call_id, "name": CALLED_NAME, "content": "probe_result"}
     return [QUESTION, *form.messages(calling), result]

@@ -17,11 +17,12 @@ from nic_frontend.errors import bad_request
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
-from nic_frontend.template_renderer import Renderer
+from nic_frontend.template_forms import TemplateForms
 
 Message = dict[str, Any]
 INVALID = "INVALID_JSON"  # the key of arguments that are none
 RESERVED = ("messages", "add_generation_prompt", "tools")
+MOST_NAMES = 8  # that a warning tells
 
 
 @dataclass
@@ -61,7 +62,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
             "this model has no chat template; use /v1/completions", talk.param, "unsupported_parameter"
         )
     served.limits.max_answer(len(talk.messages), talk.param)  # a message has at least one token (F10)
-    options, warnings = thinking(talk, template)
+    options, warnings = thinking(talk, template.forms)
     tools = talk.tools or None
     text = await template.render(talk.messages, talk.generate, options, tools)
     text += _no_thoughts(talk, text, served.parsers)
@@ -113,25 +114,29 @@ def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, a
     return [f"'strict' is not enforced (tools {', '.join(strict)})"]
 
 
-def thinking(talk: Conversation, template: Renderer) -> tuple[dict[str, Any], list[str]]:
-    """The template's options with what was asked about thinking, and a warning if that means little to it."""
+def thinking(talk: Conversation, forms: TemplateForms) -> tuple[dict[str, Any], list[str]]:
+    """The template's options with what was asked about thinking, and warnings of what means nothing to it."""
     thinks, effort = talk.thinks, talk.effort
-    degrees, switches = template.knows("reasoning_effort"), template.knows("enable_thinking")
+    known = forms.of(talk.tools).thoughts
+    switches = known.switches
     options: dict[str, Any] = {}
     warnings = []
-    if effort is not None and degrees:
+    if effort is not None and known.efforts and (effort in known.efforts or effort != "none" or not switches):
         options["reasoning_effort"] = effort
     elif effort is not None and switches:
         thinks = effort != "none" if thinks is None else thinks
         if effort != "none":
-            told = f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"
-            warnings.append(told)
+            degrees = f"this model thinks or does not; it knows no degrees of '{talk.effort_param}'"
+            warnings.append(degrees)
     elif effort is not None:
         warnings.append(f"'{talk.effort_param}' means nothing to this model")
     if thinks is not None and switches:
-        options["enable_thinking"] = thinks
+        options |= dict.fromkeys(switches, thinks)
     elif thinks is not None and talk.budget is None:
         warnings.append("'thinking' means nothing to this model")
+    if unread := [name for name in talk.options if name not in forms.variables]:
+        names = ", ".join(f"'{name}'" for name in unread[:MOST_NAMES])
+        warnings.append(f"the chat template of this model reads no {names} of 'chat_template_kwargs'")
     return {**options, **talk.options}, warnings
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
+from nic_frontend.calls_in_templates import WrittenCalls
+from nic_frontend.parsing.delta import CallArguments, CallStart
 from nic_frontend.parsing.hermes import Hermes
 from nic_frontend.parsing.llama3_json import Llama3Json
+from nic_frontend.parsing.marks import REASONING_PARSERS, Marks
 from nic_frontend.parsing.mistral import Mistral
 from nic_frontend.parsing.phi4_mini import Phi4Mini
 from nic_frontend.parsing.pythonic import Pythonic
 from nic_frontend.parsing.reasoning import ReasoningParser
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
+from nic_frontend.template_forms import TemplateForms
+from nic_frontend.tools_in_templates import ARGUMENTS, CALLED_NAME
 
 AUTO, NONE = "auto", "none"
 
@@ -22,7 +28,7 @@ TOOL_CALL_PARSERS: dict[str, type[ToolCallParser]] = {
     "pythonic": Pythonic,
 }
 
-# What a model's template has when the model writes its calls so. Earlier ones decide.
+# What the prompt of a model tells it about tools, where its template shows no calls. Earlier ones decide.
 SIGNS_OF_CALLS = (
     ("<function=", NONE),  # calls in XML inside <tool_call>: no parser reads them
     ("<arg_key>", NONE),
@@ -33,38 +39,10 @@ SIGNS_OF_CALLS = (
     ("<|python_start|>", "pythonic"),
     ("[func_name1(", "pythonic"),
     ("tool_code", "pythonic"),
-    ("<|python_tag|>", "llama3_json"),
     ('{"name": function name', "llama3_json"),
 )
-SIGNS_OF_REASONING = (
-    ("[THINK]", "magistral"),
-    ("<\uff5cAssistant\uff5c>", "deepseek_r1"),
-    ("</think>", "think"),
-)
-
 
 TAIL = 256  # characters of a prompt, at whose end a mark may stand
-
-
-@dataclass(frozen=True)
-class Marks:
-    """Around what a model thinks."""
-
-    opening: str
-    closing: str
-    opened: bool = False  # the model leaves the opening mark out
-
-    @property
-    def conclusion(self) -> str:
-        """What ends the thoughts of a model that is made to."""
-        return f"\n{self.closing}\n\n"
-
-
-REASONING_PARSERS: dict[str, Marks] = {
-    "think": Marks("<think>", "</think>"),  # Qwen3, Phi-4-reasoning
-    "deepseek_r1": Marks("<think>", "</think>", opened=True),
-    "magistral": Marks("[THINK]", "[/THINK]"),
-}
 
 
 @dataclass(frozen=True)
@@ -86,14 +64,37 @@ class Parsers:
         return ReasoningParser(marks.opening, marks.closing, opened)
 
 
-def choose(tool_calls: str, reasoning: str, template: str | None) -> Parsers:
-    """The parsers of these names; for "auto" those that suit the model's template."""
+def choose(tool_calls: str, reasoning: str, forms: TemplateForms | None) -> Parsers:
+    """The parsers of these names; for "auto" those that suit the model's template, as trials have shown
+    it.
+    """
     if tool_calls == AUTO:
-        tool_calls = _first(SIGNS_OF_CALLS, template)
+        tool_calls = _of_calls(forms.with_tools.written) if forms and forms.with_tools else NONE
     if reasoning == AUTO:
-        reasoning = _first(SIGNS_OF_REASONING, template)
+        uses = (forms.plain, forms.with_tools) if forms else ()
+        reasoning = next((use.thoughts.parser for use in uses if use and use.thoughts.parser), NONE)
     return Parsers(TOOL_CALL_PARSERS.get(tool_calls), REASONING_PARSERS.get(reasoning))
 
 
-def _first(signs: tuple[tuple[str, str], ...], template: str | None) -> str:
-    return next((name for sign, name in signs if sign in (template or "")), NONE)
+def _of_calls(written: WrittenCalls) -> str:
+    """The name of the parser that reads what the template writes for a call."""
+    if not written.calls:
+        return next((name for sign, name in SIGNS_OF_CALLS if sign in written.told), NONE)
+    readers = (
+        name
+        for text in written.calls
+        for name, parser in TOOL_CALL_PARSERS.items()
+        if _reads(parser(frozenset((CALLED_NAME,))), text)
+    )
+    return next(readers, NONE)
+
+
+def _reads(parser: ToolCallParser, text: str) -> bool:
+    """Whether the call of a probe is what the parser finds in a text."""
+    found = [*parser.feed(text), *parser.finish()]
+    names = [delta.name for delta in found if isinstance(delta, CallStart)]
+    arguments = "".join(delta.text for delta in found if isinstance(delta, CallArguments))
+    try:
+        return names == [CALLED_NAME] and bool(json.loads(arguments) == ARGUMENTS)
+    except ValueError:
+        return False

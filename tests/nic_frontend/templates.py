@@ -58,11 +58,11 @@ DEEPSEEK = """
 MISTRAL = """
 {%- if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}
 {%- for message in messages %}
-{%- if message.tool_calls %}[TOOL_CALLS]
+{%- if message.tool_calls %}[TOOL_CALLS][
 {%- for call in message.tool_calls %}
 {%- if call.id | length != 9 %}{{ raise_exception("ids have nine characters") }}{% endif %}
-{{- call | tojson }}
-{%- endfor %}
+{{- (call.function | tojson)[:-1] }}, "id": "{{ call.id }}"}{% if not loop.last %}, {% endif %}
+{%- endfor %}]
 {%- elif message.role == "tool" %}[TOOL_RESULTS]{{ message.tool_call_id }} {{ message.content }}[/TOOL_RESULTS]
 {%- else %}[{{ message.role }}]{{ message.content }}
 {%- endif %}{% endfor %}"""

@@ -8,16 +8,18 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from limits import WAIT_S
 from renderers import ECHO, user
 from waiting import wait_until
 
 from nic_frontend import template_renderer
+from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
 from nic_frontend.frames import framed
 from nic_frontend.template_process import ERROR, TEXT
-from nic_frontend.template_renderer import Bounds
+from nic_frontend.template_renderer import FORMS_BYTES, Bounds
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *what: str) -> list[int]:
@@ -50,7 +52,8 @@ def after_connecting(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitab
 
 
 PATIENT = Bounds(time_s=WAIT_S, memory_bytes=1 << 28, most_text=1 << 16)
-CAN_RENDER = f"s.sendall({framed(TEXT)!r}); "
+FORMS = msgspec.json.encode(ChatTemplate(TemplateSource(ECHO, {})).forms)
+CAN_RENDER = f"s.sendall({framed(TEXT + FORMS)!r}); "
 
 
 def renders(times: int = 1) -> str:
@@ -61,6 +64,9 @@ def renders(times: int = 1) -> str:
     "stays",
     [
         f"s.sendall({framed(ERROR + b'no')!r}); time.sleep(60)",
+        f"s.sendall({framed(TEXT + FORMS[:-9])!r}); time.sleep(60)",
+        f"s.sendall({framed(TEXT + b'[]')!r}); time.sleep(60)",
+        f"s.sendall({framed(b' ' * (FORMS_BYTES + 1))[:8]!r}); time.sleep(60)",
         "[(s.send(b'\\0'), time.sleep(0.05)) for _ in range(1000)]",
     ],
 )
@@ -70,7 +76,7 @@ def test_a_process_that_cannot_render_and_does_not_end_is_killed(
     monkeypatch.setattr("nic_frontend.template_renderer.START_S", 0.3)
     played(monkeypatch, stays)
     began = time.monotonic()
-    with pytest.raises(ValueError, match=r"no$|more than 0.3 s"):
+    with pytest.raises(ValueError, match=r"no$|more than 0.3 s|makes no sense|bytes, where"):
         start_renderer(ECHO)
     assert time.monotonic() - began < 5
 

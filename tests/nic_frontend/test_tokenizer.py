@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 from pathlib import Path
@@ -17,7 +16,7 @@ from tiny_model import VOCAB_SIZE, build_tokenizer, write_model
 from tokenizers import Regex, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Reference
 
-from nic_frontend.chat_template import ChatTemplate, TemplateSource, read_source
+from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
 from nic_frontend.tokenizer import LONG_TEXT, Tokenizer
 
@@ -132,28 +131,19 @@ def test_a_text_that_never_ends_holds_up_long_texts_for_a_while(
 
 def test_template_helpers() -> None:
     user = [{"role": "user", "content": "hi <b> é"}]
+
+    def shown(source: str, **options: Any) -> str:
+        """What a part of a template writes, before what the user says."""
+        return render(source + "{{ messages[0].content }}", user, **options).removesuffix("hi <b> é")
+
     assert render("{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}", user) == "<s>hi <b> é</s>"
     assert render("{{ messages[0] | tojson }}", user) == '{"role": "user", "content": "hi <b> é"}'
-    assert (
-        render("{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", user)
-        == "012"
-    )
-    assert len(render("{{ strftime_now('%d %b %Y') }}", user)) == len("26 Jul 2024")
-    assert render("{% generation %}x{% endgeneration %}", user) == "x"
-    assert render("{% if tools is none %}no tools{% endif %}", user) == "no tools"
-    assert render("{{ enable_thinking }}", user, enable_thinking=False) == "False"
-    assert render("  {% if true %}\nx\n  {% endif %}\n", user) == "x\n"  # trim_blocks and lstrip_blocks
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [("", "system"), ("{% if messages[0].role == 'developer' %}{% endif %}", "developer")],
-)
-def test_developers_are_the_system_unless_the_template_knows_them(condition: str, expected: str) -> None:
-    source = condition + "{{ messages[0].role }}: {{ messages[0].content }}"
-    messages = [{"role": "developer", "content": "hi"}]
-    assert render(source, messages) == f"{expected}: hi"
-    assert messages[0]["role"] == "developer"
+    assert shown("{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}") == "012"
+    assert len(shown("{{ strftime_now('%d %b %Y') }}")) == len("26 Jul 2024")
+    assert shown("{% generation %}x{% endgeneration %}") == "x"
+    assert shown("{% if tools is none %}no tools{% endif %}") == "no tools"
+    assert shown("{{ enable_thinking }}", enable_thinking=False) == "False"
+    assert shown("  {% if true %}\nx\n  {% endif %}\n") == "x\n"  # trim_blocks and lstrip_blocks
 
 
 def test_templates_are_sandboxed() -> None:
@@ -164,24 +154,6 @@ def test_templates_are_sandboxed() -> None:
     ):
         with pytest.raises(ApiError, match="chat template refuses"):
             render(source, [{"role": "user", "content": "x"}])
-
-
-def test_where_the_template_comes_from(tmp_path: Path) -> None:
-    def rendered() -> str | None:
-        source = read_source(tmp_path)
-        return source and ChatTemplate(source).render([], False, {})
-
-    assert rendered() is None
-    config: dict[str, Any] = {
-        "chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]
-    }
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert rendered() == "d"
-    config = {"chat_template": "{{ bos_token }}", "bos_token": {"content": "<b>"}, "eos_token": None}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert rendered() == "<b>"
-    (tmp_path / "chat_template.jinja").write_text("file {{ bos_token }}")
-    assert rendered() == "file <b>"
 
 
 def test_the_demo_model() -> None:

@@ -85,12 +85,13 @@ def test_what_a_template_does_not_know_is_refused(
         (PHI, "phi4_mini", False),
         (DEEPSEEK, None, True),
         (TEMPLATE, None, False),
-        ("<tool_call><function=f></tool_call>", None, False),
+        ("<tool_call><function=f></tool_call>{{ messages[0].content }}", None, False),
     ],
 )
 def test_parsers_are_chosen_by_the_template(template: str, calls: str | None, thinks: bool) -> None:
-    parsers = choose("auto", "auto", template)
+    forms = ChatTemplate(TemplateSource(template, {})).forms
+    parsers = choose("auto", "auto", forms)
     assert parsers.tool_calls == (TOOL_CALL_PARSERS[calls] if calls else None)
     assert (parsers.marks is not None) == thinks
-    assert choose("none", "none", template) == choose("auto", "auto", None)
-    assert choose("pythonic", "think", template).tool_calls == TOOL_CALL_PARSERS["pythonic"]
+    assert choose("none", "none", forms) == choose("auto", "auto", None)
+    assert choose("pythonic", "think", forms).tool_calls == TOOL_CALL_PARSERS["pythonic"]
