@@ -9,34 +9,34 @@ from dataclasses import dataclass
 from nic_frontend.template_trial import QUESTION, Message, Trial
 from nic_frontend.tools_in_templates import CallForm, talk
 
-MOST = 1 << 14  # characters that are kept of a text
+MAX_TEXT = 1 << 14  # characters that are kept of a text
 
 
 @dataclass(frozen=True)
 class WrittenCalls:
     """`calls`: the call of a probe (tools_in_templates.talk), as an answer may have it, in one text or
     more where it is not certain at which character the answer begins. Empty where the template shows no
-    calls. `told`: the prompt of a question.
+    calls. `prompt`: of a question.
     """
 
     calls: tuple[str, ...]
-    told: str
+    prompt: str
 
 
 def probe(trial: Trial, form: CallForm | None) -> WrittenCalls:
-    told = (trial.text(QUESTION) or "")[:MOST]
+    prompt = (trial.text(QUESTION) or "")[:MAX_TEXT]
     if form is None:
-        return WrittenCalls((), told)
+        return WrittenCalls((), prompt)
     calling = talk(form, "")[:2]
     text = trial.text(*calling, prompt=False) or trial.text(*talk(form, ""), prompt=False) or ""
     question = str(QUESTION["content"])
     behind = text.rpartition(question)[2]
     # An answer begins where a prompt ends, and where a text would begin: in front of calls either may go on.
     saying: Message = {"role": "assistant", "content": "probe_text"}
-    said = (trial.text(QUESTION, saying, prompt=False) or "").partition("probe_text")[0]
-    starts = [_common(text, other) for other in (said, trial.text(QUESTION) or "")]
+    up_to_text = (trial.text(QUESTION, saying, prompt=False) or "").partition("probe_text")[0]
+    starts = [_common(text, other) for other in (up_to_text, trial.text(QUESTION) or "")]
     answers = [text[len(start) :] for start in starts if question in start]
-    return WrittenCalls(tuple(answer[:MOST] for answer in (*answers, behind)), told)
+    return WrittenCalls(tuple(answer[:MAX_TEXT] for answer in (*answers, behind)), prompt)
 
 
 def _common(text: str, other: str) -> str:

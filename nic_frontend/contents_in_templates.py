@@ -22,9 +22,7 @@ TALKS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True)
 class ContentForms:
-    """`in_parts`: the roles whose content has to be a list of parts. `lost`: those of which nothing is
-    shown.
-    """
+    """`in_parts`: the roles whose content has to be a list of parts. `lost`: those that are not shown."""
 
     in_parts: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()

@@ -33,9 +33,7 @@ class RoleForms:
         message before it: so a conversation that goes on begins as the shorter one did, and is found in the
         prefix cache.
         """
-        if (
-            not self.developer
-        ):  # the newer name of "system", which most templates drop, refuse, or only repeat
+        if not self.developer:  # the newer name of "system", which many a template drops or refuses
             messages = [
                 {**message, "role": "system"} if message["role"] == "developer" else message
                 for message in messages

@@ -35,7 +35,9 @@ class Forms:
         """
         self.contents.check(messages)
         messages = self.contents.apply(self.roles.apply(self.tools.apply(messages)))
-        return tools_in_templates.told(messages, tools) if tools and self.tools.in_system else messages
+        if tools and self.tools.in_system:
+            return tools_in_templates.with_tools_in_system(messages, tools)
+        return messages
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def _with_tools(trial: Trial) -> Forms | None:
     contents = contents_in_templates.probe(trial)
     if tools_in_templates.shows_tools(trial.adapted(contents.apply)):
         return _forms(trial, contents)
-    trial = trial.adapted(lambda messages: tools_in_templates.told(messages, [TOOL]))
+    trial = trial.adapted(lambda messages: tools_in_templates.with_tools_in_system(messages, [TOOL]))
     contents = contents_in_templates.probe(trial)
     if tools_in_templates.shows_tools(trial.adapted(contents.apply)):
         return _forms(trial, contents, in_system=True)

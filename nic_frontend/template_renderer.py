@@ -124,9 +124,7 @@ class Renderer:
             if isinstance(error, msgspec.DecodeError):
                 why = "what its process says of it makes no sense"
             elif isinstance(error, TimeoutError):
-                why = (
-                    f"it takes more than {START_S:g} s to render the small conversations that it is tried on"
-                )
+                why = f"it takes more than {START_S:g} s to render some small conversations"
             where = f"--chat-template {self._chat_template}" if self._chat_template else str(self._directory)
             raise ValueError(f"{where}: the chat template cannot be used: {why}") from error
         ours.setblocking(False)

@@ -1,6 +1,4 @@
-"""What a chat template shows about thinking: with which marks its model thinks, and what turns that on or
-off.
-"""
+"""What a chat template shows about thinking: the marks of thoughts, and what turns them on or off."""
 
 from __future__ import annotations
 
@@ -12,9 +10,8 @@ from nic_frontend.template_trial import QUESTION, Message, Trial, said
 SWITCHES = ("enable_thinking", "thinking")  # Qwen3's and others' name; DeepSeek-V3.1's, Granite's
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # of reasoning_effort
 THOUGHT, ANSWER = "probe_thought", "probe_answer"
-# Models whose template has no more than marks write the opening one themselves. That they leave it out
-# cannot be seen from a template that does not write it either, so `opened` is for --reasoning-parser
-# alone.
+# A prompt shows whether it begins a thought. That a model leaves the opening mark out shows nowhere, and an
+# answer without thoughts would become one: `opened` is for --reasoning-parser alone.
 PARSERS = {name: marks for name, marks in REASONING_PARSERS.items() if not marks.opened}
 
 
@@ -38,24 +35,24 @@ def probe(trial: Trial) -> ThoughtForms:
 
     def changes(name: str, value: object) -> bool:
         """Whether a variable means something in one of the conversations."""
-        found = [trial.text(*talk, variables={name: value}) for talk in talks]
-        prompts.extend(found)
-        return found != plain
+        changed = [trial.text(*talk, variables={name: value}) for talk in talks]
+        prompts.extend(changed)
+        return changed != plain
 
     # All values are tried, because each prompt may have the marks.
-    changed = {name: [changes(name, value) for value in (True, False)] for name in SWITCHES}
+    switches = {name: [changes(name, value) for value in (True, False)] for name in SWITCHES}
     efforts = tuple(effort for effort in EFFORTS if changes("reasoning_effort", effort))
     shown = "\n".join(prompt for prompt in prompts if prompt is not None)
-    found = [name for name, marks in PARSERS.items() if marks.opening in shown or marks.closing in shown]
-    found += [name for name, marks in PARSERS.items() if _takes_apart(trial, marks) or _writes(trial, marks)]
-    switches = tuple(name for name, values in changed.items() if any(values))
-    return ThoughtForms(found[0] if found else "", switches, efforts)
+    parsers = [name for name, marks in PARSERS.items() if marks.opening in shown or marks.closing in shown]
+    parsers += [
+        name for name, marks in PARSERS.items() if _takes_apart(trial, marks) or _writes(trial, marks)
+    ]
+    known = tuple(name for name, values in switches.items() if any(values))
+    return ThoughtForms(parsers[0] if parsers else "", known, efforts)
 
 
 def _takes_apart(trial: Trial, marks: Marks) -> bool:
-    """Whether the thoughts of an answer are left out of the conversations that follow: the model wrote
-    them.
-    """
+    """Whether later prompts leave the thoughts of an answer out: so the model writes some."""
     (last,) = said("user")
     answer = _answer(f"{marks.opening}{THOUGHT}{marks.closing}{ANSWER}")
     text = trial.text(QUESTION, answer, last)
@@ -68,8 +65,8 @@ def _writes(trial: Trial, marks: Marks) -> bool:
     parts = [{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": ANSWER}]
     for message in (answer, {**answer, "content": parts}):
         text = trial.text(QUESTION, message, prompt=False) or ""
-        before, found, behind = text.partition(THOUGHT)
-        if found and before.rstrip().endswith(marks.opening) and behind.lstrip().startswith(marks.closing):
+        before, thought, behind = text.partition(THOUGHT)
+        if thought and before.rstrip().endswith(marks.opening) and behind.lstrip().startswith(marks.closing):
             return True
     return False
 

@@ -91,7 +91,7 @@ def _unknown(what: str, where: str) -> Exception:
     )
 
 
-def told(messages: list[Message], tools: list[Message]) -> list[Message]:
+def with_tools_in_system(messages: list[Message], tools: list[Message]) -> list[Message]:
     """The messages with the tools in the first one, which is the system's."""
     text = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
     if messages and messages[0]["role"] == "system":

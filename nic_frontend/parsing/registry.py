@@ -79,7 +79,7 @@ def choose(tool_calls: str, reasoning: str, forms: TemplateForms | None) -> Pars
 def _of_calls(written: WrittenCalls) -> str:
     """The name of the parser that reads what the template writes for a call."""
     if not written.calls:
-        return next((name for sign, name in SIGNS_OF_CALLS if sign in written.told), NONE)
+        return next((name for sign, name in SIGNS_OF_CALLS if sign in written.prompt), NONE)
     readers = (
         name
         for text in written.calls
@@ -91,9 +91,9 @@ def _of_calls(written: WrittenCalls) -> str:
 
 def _reads(parser: ToolCallParser, text: str) -> bool:
     """Whether the call of a probe is what the parser finds in a text."""
-    found = [*parser.feed(text), *parser.finish()]
-    names = [delta.name for delta in found if isinstance(delta, CallStart)]
-    arguments = "".join(delta.text for delta in found if isinstance(delta, CallArguments))
+    deltas = [*parser.feed(text), *parser.finish()]
+    names = [delta.name for delta in deltas if isinstance(delta, CallStart)]
+    arguments = "".join(delta.text for delta in deltas if isinstance(delta, CallArguments))
     try:
         return names == [CALLED_NAME] and bool(json.loads(arguments) == ARGUMENTS)
     except ValueError:

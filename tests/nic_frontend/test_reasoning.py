@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,3 +106,36 @@ def test_a_call_behind_it(speak: Speak) -> None:
     message = post(frontend, tools=[tool]).json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("I could <tool_call>", None)
     assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+
+
+def test_variables_that_a_template_does_not_read_are_named(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    options = {"enable_thinking": True, "enable_thinkng": False, "é": 1}
+    warning = post(frontend, chat_template_kwargs=options).headers["x-blink-warning"]
+    assert (
+        warning == "the chat template of this model reads no 'enable_thinkng', '?' of 'chat_template_kwargs'"
+    )
+
+
+def test_a_switch_of_another_name(speak: Speak) -> None:
+    """As DeepSeek-V3.1's, which is called `thinking`."""
+    template = DEEPSEEK.replace("<think>", "{{ '<think>' if thinking else '</think>' }}")
+    for effort, end, message in (("high", "<think>", THOUGHT), ("none", "</think>", "It rains.")):
+        frontend = speak(template, message.removeprefix("<think>\n"))
+        answer = post(frontend, reasoning_effort=effort).json()["choices"][0]["message"]
+        assert prompt(frontend).rstrip().endswith(end)
+        assert answer["content"] == "It rains."
+
+
+def test_a_model_with_the_marks_of_one_that_thinks(speak: Speak) -> None:
+    """As DeepSeek-V3, which has R1's marks of turns, and no thoughts."""
+    frontend = speak(DEEPSEEK.replace("<think>", ""), "It rains.")
+    answer = post(frontend).json()["choices"][0]["message"]
+    assert (answer["content"], answer.get("reasoning_content")) == ("It rains.", None)
+
+
+def test_a_template_in_a_file_of_its_own(speak: Speak, tmp_path: Path) -> None:
+    (tmp_path / "mine.jinja").write_text("Q: {{ messages[0].content }} A:")
+    frontend = speak(HERMES, "It rains.", chat_template=tmp_path / "mine.jinja")
+    post(frontend)
+    assert prompt(frontend) == "Q: hi A:"
