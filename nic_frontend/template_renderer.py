@@ -74,7 +74,10 @@ class Renderer:
         tools: list[dict[str, Any]] | None = None,
     ) -> str:
         """The prompt, as ChatTemplate.render makes it. Raises ApiError 400, also for what takes too much."""
-        payload = framed(pickle.dumps((messages, add_generation_prompt, options, tools)))
+        try:
+            payload = framed(pickle.dumps((messages, add_generation_prompt, options, tools)))
+        except RecursionError as error:
+            raise refused("what they have, or the tools, nests too deeply") from error
         request = _Request(payload, asyncio.get_running_loop().create_future())
         if self._channel is not None and not self._waiting and _has_ended(self._socket):
             self._give_up_process()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import signal
 import subprocess
@@ -159,6 +160,23 @@ def test_tools_go_through_the_process(speak: Speak) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     response = frontend.client.post("/v1/chat/completions", json={**CHAT, "tools": [tool]})
     assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize("depth", [300, 900, 5000])
+def test_what_nests_deeply_is_rendered_or_refused(start_renderer: Any, depth: int) -> None:
+    """Arguments of calls and parameters of tools nest as clients like."""
+    renderer = start_renderer(HERMES, replace(BOUNDS, time_s=WAIT_S))
+    nested: dict[str, Any] = {}
+    for _ in range(depth):
+        nested = {"a": nested}
+    tool = {"type": "function", "function": {"name": "f", "parameters": nested}}
+
+    async def ask() -> None:
+        with contextlib.suppress(ApiError):
+            assert '"a": {"a": ' in await renderer.render(user("x"), True, {}, [tool])
+        assert "x" in await renderer.render(user("x"), True, {})
+
+    asyncio.run(ask())
 
 
 def test_a_model_without_a_template_has_no_process(tmp_path: Path, start_backend: StartBackend) -> None:
