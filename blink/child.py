@@ -1,8 +1,8 @@
 """A process that a supervisor started: it reports when it is ready, and does not outlive the supervisor.
 
-It learns of the supervisor's death twice. The kernel sends a signal (PR_SET_PDEATHSIG), and a pipe, of which
-the supervisor alone holds the other end, comes to its end. The pipe tells it also to a process that had not
-asked for the signal yet, and whoever does not end by the signal is killed.
+It learns of the supervisor's death from a pipe, of which the supervisor alone holds the other end: the pipe
+comes to its end, a thread sends this process SIGTERM, and SIGKILL where it does not end by that. The kernel's
+death signal (PR_SET_PDEATHSIG) is not used beside it: a second SIGTERM means that the end is urgent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from functools import cache
 
 from blink.errors import CommandError
 from ringbuffer.messages import FORMATS, choose_format
-from ringbuffer.parent import ask_for_death_signal
 
 ORPHAN_S = 60.0  # for a process whose supervisor died to end in order
 
@@ -48,14 +47,13 @@ def begin(namespace: argparse.Namespace) -> None:
 
 
 def end_with_parent(lease_fd: int | None) -> None:
-    """SIGTERM comes when the parent dies, however it dies, and SIGKILL if this process does not end then.
+    """SIGTERM comes once when the parent dies, however it dies, and SIGKILL if this process does not end.
 
     `lease_fd` is the end of the pipe; None: no supervisor started this process. Raises CommandError when the
     parent has died already.
     """
     if lease_fd is None:
         return
-    ask_for_death_signal()
     if select.select([lease_fd], [], [], 0)[0]:
         raise CommandError("the supervisor has ended")
     threading.Thread(target=_end_with_lease, args=(lease_fd,), name="lease", daemon=True).start()

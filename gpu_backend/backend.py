@@ -6,8 +6,6 @@ tokens keep flowing (paper section 4.1).
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,6 +21,7 @@ from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.ring_sizes import ring_geometry
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
+from gpu_backend.signals import EndingSignals
 from gpu_backend.watch import Watch
 from ringbuffer.abi import Control, Phase
 from ringbuffer.name import RingError
@@ -31,7 +30,6 @@ from ringbuffer.region import ModelFacts, model_fingerprint, ring_path
 DRAIN_S = 30.0
 STOP_S = 15.0
 POLL_S = 0.2
-REPEATED_S = 0.5  # what comes sooner is the same signal: a supervisor's death is told twice
 
 
 class BackendError(RuntimeError):
@@ -187,11 +185,10 @@ def _has_started(phase: Phase | int) -> bool:
 
 
 def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
-    pause = threading.Event()
     for _ in range(int(timeout_s / 0.01)):
         if condition():
             return True
-        pause.wait(0.01)
+        time.sleep(0.01)
     return condition()
 
 
@@ -201,31 +198,22 @@ def run(options: BackendOptions, ready: Callable[[], None], lives: Callable[[], 
     `ready` is called once the scheduler runs, and `lives` again and again while its heartbeat changes. Raises
     BackendError where it does not start, and SchedulerHangs.
     """
-    signals: list[float] = []  # when they came
-    woken = threading.Event()
-
-    def on_signal(number: int, _: object) -> None:
-        if not signals or time.monotonic() - signals[-1] > REPEATED_S:
-            signals.append(time.monotonic())
-        woken.set()
-
     backend = Backend(options)
     backend.start()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    say(banner(options, backend.config, backend.limits, backend.ring.geometry, backend.device.name))
-    if backend.exchange is not None:
-        say(f"frontends on other hosts set themselves up at {backend.exchange.address}")
-    ready()
-    while not signals and backend.serving():
-        woken.wait(POLL_S)
-        if backend.beats():
-            lives()
-        if backend.exchange is not None and (told := backend.exchange.look()):
-            say(told)
-    if not signals:
-        say(backend.fault() or "the scheduler stopped")
-    return 1 if not _stop(backend, lambda: len(signals) > 1) or backend.fault() else 0
+    with EndingSignals() as signals:
+        say(banner(options, backend.config, backend.limits, backend.ring.geometry, backend.device.name))
+        if backend.exchange is not None:
+            say(f"frontends on other hosts set themselves up at {backend.exchange.address}")
+        ready()
+        while not signals.count() and backend.serving():
+            signals.wait(POLL_S)
+            if backend.beats():
+                lives()
+            if backend.exchange is not None and (told := backend.exchange.look()):
+                say(told)
+        if not signals.count():
+            say(backend.fault() or "the scheduler stopped")
+        return 1 if not _stop(backend, lambda: signals.count() > 1) or backend.fault() else 0
 
 
 def _stop(backend: Backend, hurry: Callable[[], bool]) -> bool:

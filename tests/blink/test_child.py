@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from serve_process import ROOT
@@ -51,20 +52,34 @@ def test_a_supervisor_that_has_died_already_is_noticed_at_the_start() -> None:
     assert "the supervisor has ended" in done.stderr
 
 
-def test_the_death_signal_ends_it_without_the_pipe() -> None:
+COUNTS = """
+import os, signal, sys, time
+from blink import child
+came = []
+signal.signal(signal.SIGTERM, lambda *_: came.append(1))
+child.end_with_parent(int(sys.argv[1]))
+print(os.getpid(), flush=True)
+while not came:
+    time.sleep(0.01)
+time.sleep(0.5)
+open(sys.argv[2], "w").write(str(len(came)))
+"""
+
+
+def test_one_signal_tells_of_a_supervisor_that_was_killed(tmp_path: Path) -> None:
+    """A second one would mean that the end is urgent, and cost the open requests."""
+    result = tmp_path / "signals"
     program = (
-        "import subprocess, sys, os, signal, time\n"
+        "import subprocess, sys, os, time\n"
         "lease, ours = os.pipe()\n"
-        "os.set_inheritable(ours, True)\n"  # the pipe has no end while the child itself holds it
-        f"child = subprocess.Popen([sys.executable, '-c', {PROGRAM.format(before='')!r}, str(lease)],"
-        " pass_fds=(lease, ours), stdout=subprocess.PIPE)\n"
-        "print(child.stdout.readline().decode().strip(), child.pid, flush=True)\n"
+        f"command = [sys.executable, '-c', {COUNTS!r}, str(lease), {str(result)!r}]\n"
+        "subprocess.Popen(command, pass_fds=(lease,))\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
-        pid = int(parent.stdout.readline().rsplit(b" ", 1)[1])
-        watch = os.pidfd_open(pid)
+        watch = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
         assert select.select([watch], [], [], 20)[0], "it outlives its supervisor"
         os.close(watch)
+    assert result.read_text() == "1"
