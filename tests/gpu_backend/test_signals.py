@@ -19,7 +19,7 @@ from gpu_backend.signals import ENDING, EndingSignals
 
 TRIALS = 200
 
-# Forks children that wait as a backend does, sends each three signals with growing gaps, and prints how many hang.
+# Forks children that wait as a backend does, sends each three signals, and prints how many hang.
 PROGRAM = """
 import os, signal, time
 from gpu_backend.signals import EndingSignals
