@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -166,6 +167,20 @@ def hosts(text: str) -> tuple[str, ...]:
     return _each_or_any(
         text, form, "is no host; write for example example.com or 10.0.0.7, with no port, or *"
     )
+
+
+def proxies(text: str) -> tuple[str, ...]:
+    """Of "10.0.0.2,10.1.0.0/16,fd00::/8", or "*". Raises ValueError."""
+    if text == "*":
+        return ("*",)
+    for one in text.split(","):
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as error:
+            raise ValueError(
+                f"'{one}' is no address or network ({error}); write for example 10.0.0.2 or 10.1.0.0/16, or *"
+            ) from None
+    return tuple(text.split(","))
 
 
 def origins(text: str) -> tuple[str, ...]:

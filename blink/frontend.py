@@ -25,6 +25,7 @@ from blink.flags import (
     ordinal,
     origins,
     port,
+    proxies,
     realtime,
     seconds,
 )
@@ -35,7 +36,7 @@ from nic_frontend.keys import read_keys
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.marks import REASONING_PARSERS
 from nic_frontend.parsing.registry import AUTO, NONE, TOOL_CALL_PARSERS
-from nic_frontend.tls import check_certificate
+from nic_frontend.tls import server_context
 from ringbuffer.messages import log_to_standard_error
 from ringbuffer.model_file import read_text, shown
 from ringbuffer.name import DEFAULT_NAME
@@ -70,6 +71,10 @@ FLAGS = (
     Flag("--allowed-hosts", "allowed_hosts", "HOSTS",
          "names that requests may call this server by (Host), such as example.com,10.0.0.7, or * (default:"
          " this machine's own on 127.0.0.1 without a key, else *)", hosts),
+    Flag("--trusted-proxies", "trusted_proxies", "ADDRESSES",
+         "proxies whose word on who the client is (X-Forwarded-For) is believed: addresses and networks, "
+         "such as 10.0.0.2,10.1.0.0/16, or *", proxies, also=("--forwarded-allow-ips",),
+         show=lambda _: "nobody's"),
     Flag("--allowed-origins", "allowed_origins", "ORIGINS",
          "whose pages may use the API in a browser, such as https://example.com, or * (default: nobody's)",
          origins),
@@ -235,7 +240,7 @@ def check(options: FrontendOptions) -> None:
     if options.otlp_traces_endpoint:
         tracing.require()
     if options.tls_cert:
-        check_certificate(options.tls_cert, options.tls_key)
+        server_context(options.tls_cert, options.tls_key)
 
 
 def main(namespace: argparse.Namespace) -> int:

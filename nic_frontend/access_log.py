@@ -23,7 +23,8 @@ def log_request(record: RequestRecord) -> None:
 
 def _words(fields: dict[str, Any]) -> str:
     status = "the client left" if fields["status"] is None else str(fields["status"])
-    asked = f"{fields['client']} {fields['method']} {quote(fields['path'])}"
+    # A proxy passes on what its client says that its address is: quoted, it cannot look like the rest.
+    asked = f"{quote(fields['client'], safe=':.')} {fields['method']} {quote(fields['path'])}"
     parts = [f"{asked} {status} in {fields['seconds']:.3f} s"]
     if "prompt_tokens" in fields:
         cached = f" ({fields['cached_tokens']} cached)" if fields.get("cached_tokens") else ""

@@ -40,6 +40,9 @@ class FrontendOptions:
     tls_cert: Path | None = None  # the server's certificate and those that lead to a root, PEM; then HTTPS
     tls_key: Path | None = None  # its private key, PEM, where that is not in the same file
     allowed_hosts: tuple[str, ...] | None = None  # names that it answers to; "*": any. Default: hosts.py
+    trusted_proxies: tuple[
+        str, ...
+    ] = ()  # addresses and networks whose X-Forwarded-For is believed; "*": all
     allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
     chat_template: Path | None = None  # a file of Jinja in the place of the model directory's

@@ -16,6 +16,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 
@@ -23,11 +24,13 @@ from nic_frontend import errors
 from nic_frontend.app import App
 from nic_frontend.connection import Connection
 from nic_frontend.connections import Connections
+from nic_frontend.handshake import Handshake
 from nic_frontend.hosts import is_loopback
 from nic_frontend.listener import BACKLOG, let_nobody_in, listen
 from nic_frontend.open_files import allow_most
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
+from nic_frontend.tls import Certificate
 from nic_frontend.transport.base import TransportError
 
 log = logging.getLogger(__name__)
@@ -48,18 +51,22 @@ class Server(uvicorn.Server):
     ) -> None:
         options = service.options
         self._connections = Connections(options.max_connections)
+        self._certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert else None
+        protocol: Any = Connection.among(self._connections, options.send_timeout_s)
+        if self._certificate is not None:  # uvicorn would count connections from the end of their handshakes
+            protocol = Handshake.before(protocol, self._certificate)
         config = uvicorn.Config(
             App(service),
-            ssl_certfile=service.options.tls_cert,
-            ssl_keyfile=service.options.tls_key,
             loop="uvloop",
-            http=Connection.among(self._connections, options.send_timeout_s),
+            http=protocol,
             ws="none",
             lifespan="on",
             log_config=None,
             log_level=logging.WARNING,  # its own words about starting and ending add nothing to ours
             access_log=False,
             server_header=False,
+            proxy_headers=bool(options.trusted_proxies),
+            forwarded_allow_ips=list(options.trusted_proxies),
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=int(options.drain_timeout_s) + GRACE_S,

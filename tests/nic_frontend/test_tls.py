@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -14,7 +15,8 @@ from limits import PROGRAM_S, WAIT_S
 from mock_backend import MockBackend
 
 from blink import cli
-from nic_frontend.tls import check_certificate
+from nic_frontend import handshake
+from nic_frontend.tls import Certificate, server_context
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 
@@ -56,12 +58,91 @@ def test_it_serves_https_streams_and_notices_clients_that_leave(
         frontend.client.get("/health")  # http to it
 
 
+def silent(port: int) -> socket.socket:
+    """A connection whose handshake its client never begins."""
+    return socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+
+
+def test_handshakes_count_as_connections_and_make_room(
+    backend: MockBackend, start_frontend: StartFrontend, pair: tuple[Path, Path]
+) -> None:
+    """Silent clients hold no more connections than the limit, and keep nobody out."""
+    certificate, key = pair
+    frontend = start_frontend(backend, tls_cert=certificate, tls_key=key, max_connections=8)
+    connections = frontend.server._connections
+    held = [silent(frontend.port) for _ in range(30)]
+    try:
+        wait_until(lambda: connections.dropped == 22)
+        assert len(connections) == 8
+        trust = ssl.create_default_context(cafile=str(certificate))
+        with httpx.Client(
+            base_url=f"https://127.0.0.1:{frontend.port}", verify=trust, timeout=WAIT_S
+        ) as client:
+            assert client.get("/health").status_code == 200
+            assert len(connections) <= 8
+    finally:
+        for connection in held:
+            connection.close()
+    wait_until(lambda: len(connections) == 0)
+
+
+def test_a_handshake_has_a_limit_of_time(
+    backend: MockBackend,
+    start_frontend: StartFrontend,
+    pair: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert handshake.HANDSHAKE_S == 5
+    monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.2)
+    certificate, key = pair
+    frontend = start_frontend(backend, tls_cert=certificate, tls_key=key)
+    with silent(frontend.port) as connection:
+        assert connection.recv(1) == b""
+    wait_until(lambda: len(frontend.server._connections) == 0)
+
+
+def test_what_comes_with_the_end_of_the_handshake_is_served(
+    backend: MockBackend, start_frontend: StartFrontend, pair: tuple[Path, Path]
+) -> None:
+    """A client may send its last flight and its request in one packet."""
+    certificate, key = pair
+    frontend = start_frontend(backend, tls_cert=certificate, tls_key=key)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trust = ssl.create_default_context(cafile=str(certificate))
+    tls = trust.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with silent(frontend.port) as connection:
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                connection.sendall(outgoing.read())
+                incoming.write(connection.recv(1 << 16))
+        tls.write(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        connection.sendall(outgoing.read())
+        while received := connection.recv(1 << 16):
+            incoming.write(received)
+        assert tls.read(1 << 16).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_renewed_certificate_is_used_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    certificate, key = make(tmp_path)
+    served = Certificate(certificate, key)
+    first = served.context
+    certificate.write_text("nothing")
+    served.read_again()
+    assert served.context is first
+    make(tmp_path)
+    served.read_again()
+    assert served.context is not first
+
+
 def test_files_that_cannot_serve_are_told_in_one_line(
     pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     certificate, key = pair
     other = make(tmp_path)[1]
-    check_certificate(certificate, key)
+    server_context(certificate, key)
     for flags, message in (
         ([f"--tls-cert={certificate}", f"--tls-key={other}"], "is not that of the certificate in"),
         ([f"--tls-cert={tmp_path}/none.pem"], "No such file or directory"),
@@ -76,4 +157,4 @@ def test_files_that_cannot_serve_are_told_in_one_line(
 def test_a_key_with_a_password_is_refused_and_asks_for_none(tmp_path: Path) -> None:
     certificate, key = make(tmp_path, "-passout", "pass:secret")
     with pytest.raises(ValueError, match="is encrypted: give one without a password"):
-        check_certificate(certificate, key)
+        server_context(certificate, key)
