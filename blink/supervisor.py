@@ -267,9 +267,13 @@ class Supervisor:
         return frontends_ended and backend_ended
 
     async def _end(self, children: Sequence[Child], patience_s: float) -> bool:
-        """SIGTERM, and SIGKILL to those that are still there after `patience_s` or a second signal."""
+        """Asks them to end, and sends SIGKILL to those that are still there after `patience_s` or a second
+        signal. After SIGTERM a frontend that serves would wait long for clients that have idle connections,
+        since it takes other frontends to serve on: SIGINT tells it that nobody does.
+        """
         for child in children:
-            child.signal(signal.SIGTERM)
+            nobody_serves_on = child is not self._backend and child.ready
+            child.signal(signal.SIGINT if nobody_serves_on else signal.SIGTERM)
             child.signal(signal.SIGCONT)  # one that was suspended can end in order, too
         ended = asyncio.gather(*(child.process.wait() for child in children if child.process))
         hurry = asyncio.create_task(self._hurry.wait())

@@ -10,7 +10,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from nic_frontend.connections import Connections
+from nic_frontend.connections import Connections, Droppable
 from nic_frontend.errors import ApiError, bad_request, unavailable
 
 MAX_HEAD = 64 << 10  # bytes
@@ -48,9 +48,12 @@ class Connection(HttpToolsProtocol):
         self._stall_timer: asyncio.TimerHandle | None = None
         self._served: RequestResponseCycle | None = None  # self.cycle is the last that came
         self._refused: ApiError | None = None  # what is told behind the answers that are still owed
+        self.counted_as: Droppable | None = None  # until now: its handshake
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.counted_as is not None:
+            self.crowd.closed(self.counted_as)
         if self.crowd.opened(self):
             self._expect_head()
         else:
@@ -58,6 +61,11 @@ class Connection(HttpToolsProtocol):
 
     def drop(self) -> None:
         self.transport.abort()
+
+    def answer_as_the_last(self) -> None:
+        """An answer whose head has not been sent yet will say that the connection ends with it."""
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.keep_alive = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.crowd.closed(self)

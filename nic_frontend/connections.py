@@ -36,9 +36,9 @@ class Connections:
         return len(self._all)
 
     @property
-    def any_awaited(self) -> bool:
-        """Whether a connection is there of which a request may still come."""
-        return bool(self._awaited)
+    def awaited(self) -> int:
+        """Of how many connections a request may still come."""
+        return len(self._awaited)
 
     def opened(self, connection: Droppable) -> bool:
         """A new one. False: there is no room for it."""

@@ -1,75 +1,99 @@
-"""A TLS connection from when it is accepted until its handshake is over.
+"""Accepts the connections of a server that speaks TLS.
 
-It counts among the connections from the first moment, so that clients which never finish their handshakes
-cannot hold more of them than `--max-connections` permits (F9). What the client has to do for its handshake
-has to come within HANDSHAKE_S.
+An event loop's own server tells of a TLS connection only after its handshake, so that clients which never
+finish theirs would hold connections that nobody counts. Here a connection counts from the moment when it is
+accepted (F9), makes room for others like any that keeps the server waiting, and has HANDSHAKE_S for its
+handshake.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
 
-from nic_frontend.connection import Connection
+from nic_frontend.connections import Connections, Droppable
 from nic_frontend.tls import Certificate
 
+log = logging.getLogger(__name__)
+
 HANDSHAKE_S = 5.0
+PAUSE_S = 0.1  # where the system has no room for another connection
 
 
-class Handshake(asyncio.Protocol):
-    """The protocol of an accepted socket. After the handshake, a `Connection` takes its place."""
+class TlsAcceptor:
+    """Accepts from `listener` and gives each connection, after its handshake, to what `protocol` makes, which
+    then takes the place among the connections of the Droppable that it is given.
 
-    connection: type[Connection]  # what comes after the handshake
-    certificate: Certificate
+    The listener stays its owner's. `close` ends the handshakes under way.
+    """
 
-    @classmethod
-    def before(cls, connection: type[Connection], certificate: Certificate) -> type[Handshake]:
-        """The class of the handshakes of one server. uvicorn constructs it in place of `connection`."""
-        return type(cls.__name__, (cls,), {"connection": connection, "certificate": certificate})
+    def __init__(
+        self,
+        listener: socket.socket,
+        protocol: Callable[[Droppable], asyncio.Protocol],
+        certificate: Certificate,
+        crowd: Connections,
+    ) -> None:
+        self._listener, self._protocol, self._certificate, self._crowd = (
+            listener,
+            protocol,
+            certificate,
+            crowd,
+        )
+        self._handshakes: set[_Handshake] = set()
+        listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept())
 
-    def __init__(self, **of_connection: Any) -> None:
-        self._of_connection = of_connection
-        self._crowd = self.connection.crowd
-        self._early: list[bytes] = []  # content that came before the connection took over
-        self._transport: asyncio.Transport | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        if not self._crowd.opened(self):
-            self._transport.abort()  # without a handshake, nothing can be said
-            return
-        self._transport.pause_reading()  # `start_tls` resumes it; until then nothing may be read as content
-        self._task = asyncio.create_task(self._shake_hands(self._transport))
-
-    def data_received(self, data: bytes) -> None:
-        self._early.append(data)
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._crowd.closed(self)
-
-    def drop(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def _shake_hands(self, accepted: asyncio.Transport) -> None:
+    async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(self._listener)
+            except ConnectionError:  # it left while it waited in the queue
+                continue
+            except OSError as error:
+                log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            handshake = _Handshake(accepted)
+            if not self._crowd.opened(handshake):
+                accepted.close()  # without a handshake, nothing can be said
+                continue
+            self._handshakes.add(handshake)
+            handshake.task = asyncio.create_task(self._shake_hands(handshake))
+
+    async def _shake_hands(self, handshake: _Handshake) -> None:
         try:
-            transport = await loop.start_tls(
-                accepted,
-                self,
-                self.certificate.context,
-                server_side=True,
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self._protocol(handshake),
+                handshake.accepted,
+                ssl=self._certificate.context,
                 ssl_handshake_timeout=HANDSHAKE_S,
             )
-        except OSError:  # which an SSLError and a TimeoutError are: the client speaks no TLS, or left
-            transport = None
-        self._crowd.closed(self)
-        if transport is None or transport.is_closing():
-            accepted.abort()
-            return
-        connection = self.connection(**self._of_connection)
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
-        for data in self._early:
-            connection.data_received(data)
+        except OSError:  # an SSLError is one, too: the client speaks no TLS, is too slow, or has left
+            pass
+        finally:
+            self._crowd.closed(handshake)
+            self._handshakes.discard(handshake)
+
+    def close(self) -> None:
+        self._accepting.cancel()
+        for handshake in [*self._handshakes]:
+            handshake.drop()
+
+
+class _Handshake:
+    """An accepted connection until its handshake is over."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self.accepted = accepted
+
+    def drop(self) -> None:
+        with contextlib.suppress(OSError):  # the client may have left
+            self.accepted.shutdown(socket.SHUT_RDWR)
+        self.task.cancel()

@@ -1,8 +1,9 @@
 """A frontend process: the socket, uvicorn on uvloop, and an orderly end.
 
 After SIGTERM and SIGINT no more connections are let in (listener.py), and those that there are get an answer
-to one more request each, if it comes soon. Open requests may finish within `drain_timeout_s`, then get an
-error event; the lease is given back last.
+to one more request each. SIGTERM means that others serve on: such a request is waited for as long as clients
+may keep a connection idle. SIGINT means that the whole server ends: it has to come soon. Open requests may
+finish within `drain_timeout_s`, then get an error event; the lease is given back last.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FrameType
 
 import uvicorn
 
 from nic_frontend import errors
 from nic_frontend.app import App
 from nic_frontend.connection import Connection
-from nic_frontend.connections import Connections
-from nic_frontend.handshake import Handshake
+from nic_frontend.connections import Connections, Droppable
+from nic_frontend.handshake import TlsAcceptor
 from nic_frontend.hosts import is_loopback
 from nic_frontend.listener import BACKLOG, let_nobody_in, listen
 from nic_frontend.open_files import allow_most
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 75
 SPARE_FILES = 100  # beside the connections: the ring, the reader, threads that read files
 GRACE_S = 2  # for handlers to send their last event
-LINGER_S = 1.0  # after the signal, for a connection's next request
+LINGER_S = 1.0  # after the signal, for a connection's next request, where the whole server ends
 HANDSHAKE_S = 0.25  # for handshakes under way with clients on other machines
 LOOK_S = 0.02
 
@@ -52,13 +53,12 @@ class Server(uvicorn.Server):
         options = service.options
         self._connections = Connections(options.max_connections)
         self._certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert else None
-        protocol: Any = Connection.among(self._connections, options.send_timeout_s)
-        if self._certificate is not None:  # uvicorn would count connections from the end of their handshakes
-            protocol = Handshake.before(protocol, self._certificate)
+        self._acceptors: list[TlsAcceptor] = []
+        self._connection_class = Connection.among(self._connections, options.send_timeout_s)
         config = uvicorn.Config(
             App(service),
             loop="uvloop",
-            http=protocol,
+            http=self._connection_class,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -75,10 +75,24 @@ class Server(uvicorn.Server):
         self._service = service
         self._ready = ready
         self._lives = lives
+        self._asked_by: set[int] = set()  # signals, to end
         service.on_given_up = self._end
 
     def _end(self) -> None:
         self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second SIGINT ends at once. A service manager's SIGTERM may come before a supervisor's SIGINT."""
+        self.force_exit = self.force_exit or (sig == signal.SIGINT and sig in self._asked_by)
+        self._asked_by.add(sig)
+        self.should_exit = True
+
+    @property
+    def _linger_s(self) -> float:
+        """How long a connection's next request is waited for after the signal."""
+        if self._asked_by != {signal.SIGTERM}:
+            return LINGER_S
+        return max(LINGER_S, min(KEEP_ALIVE_S, self._service.options.drain_timeout_s))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -96,36 +110,62 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._certificate is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            self._acceptors = [
+                TlsAcceptor(listener, self._secured, self._certificate, self._connections)
+                for listener in sockets or []
+            ]
         gc.collect()
         gc.freeze()  # what lives until the end need not be looked at by collections on the token path
         if self._ready is not None and self.started:
             self._ready()
+
+    def _secured(self, handshake: Droppable) -> Connection:
+        """The protocol of a connection whose handshake is over, as uvicorn makes it."""
+        connection: Connection = self._connection_class(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        connection.counted_as = handshake
+        return connection
 
     async def on_tick(self, counter: int) -> bool:
         self._lives()
         return await super().on_tick(counter)
 
     async def _linger(self, listeners: list[socket.socket]) -> None:
-        """Serves what is in the queue and what clients have sent before they could know of the end."""
+        """Serves what is in the queue and what clients send that could not know of the end."""
         for listener in listeners:
             let_nobody_in(listener)
         self._connections.ending = True
+        for connection in self.server_state.connections:
+            if isinstance(connection, Connection):
+                connection.answer_as_the_last()
         loop = asyncio.get_running_loop()
-        host = self._service.options.host
-        first, last = loop.time() + (LOOK_S if is_loopback(host) else HANDSHAKE_S), loop.time() + LINGER_S
+        began, host = loop.time(), self._service.options.host
+        first = began + (LOOK_S if is_loopback(host) else HANDSHAKE_S)
         await asyncio.sleep(LOOK_S)
-        while loop.time() < last and not self.force_exit:
-            if loop.time() > first and not self._connections.any_awaited:
-                break
+        while loop.time() < began + self._linger_s and not self.force_exit:
+            if loop.time() > first and not self._connections.awaited:
+                return
             await asyncio.sleep(LOOK_S)
+        if n := self._connections.awaited:
+            log.info(
+                "closing %d connections on which no request came for %.1f s: one that is on its way is lost",
+                n, loop.time() - began,
+            )  # fmt: skip
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._linger(sockets or [])
+        loop = asyncio.get_running_loop()
         error = errors.unavailable("the frontend is shutting down")
         fail_all, timeout_s = self._service.tracker.fail_all, self._service.options.drain_timeout_s
-        timer = asyncio.get_running_loop().call_later(timeout_s, fail_all, error)
+        timer = loop.call_later(timeout_s, fail_all, error)
         try:
+            await self._linger(sockets or [])
+            for acceptor in self._acceptors:
+                acceptor.close()
             await super().shutdown(sockets)
         finally:
             timer.cancel()

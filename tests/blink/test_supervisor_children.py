@@ -87,7 +87,7 @@ def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixtu
 @pytest.mark.slow
 @pytest.mark.alone
 def test_a_frontend_that_ignores_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
-    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY.format(60)
+    stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + READY.format(60)
     began = time.monotonic()
     assert supervise(plan("stubborn", frontend=stubborn), stop_after_s=2.0) == 1
     assert time.monotonic() - began < 6
