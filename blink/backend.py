@@ -127,7 +127,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    child.begin(namespace)
+    reopen_log = child.begin(namespace)
     values = public_name(namespace.model) | given(namespace, (RING, LEASES, *FLAGS))
     rdma = given(namespace, RDMA_FLAGS)
     if namespace.rdma_listen:
@@ -143,7 +143,7 @@ def main(namespace: argparse.Namespace) -> int:
         service.ready()
 
     try:
-        return run(options, ready, service.lives)
+        return run(options, ready, service.lives, reopen_log)
     except SchedulerHangs as error:
         say(f"error: {error}")
         os._exit(1)

@@ -14,17 +14,25 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 from blink.errors import CommandError
-from ringbuffer.messages import FORMATS, choose_format
+from blink.stderr import LogFile
+from ringbuffer.messages import FORMATS, choose_format, say
 
 ORPHAN_S = 60.0  # for a process whose supervisor died to end in order
 
 
-def add_log_format_flag(parser: argparse._ActionsContainer) -> None:
+def add_log_flags(parser: argparse._ActionsContainer) -> None:
     """Of a server and of its children alike."""
+    parser.add_argument(
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="append the log to this file, which SIGHUP opens again (default: standard error)",
+    )
     parser.add_argument(
         "--log-format",
         choices=FORMATS,
@@ -37,13 +45,39 @@ def add_child_flags(parser: argparse.ArgumentParser) -> None:
     """Flags between a supervisor and its children; users have no need of them."""
     parser.add_argument("--lease-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
-    add_log_format_flag(parser)
+    add_log_flags(parser)
 
 
-def begin(namespace: argparse.Namespace) -> None:
-    """What a child does first. Raises CommandError when its supervisor has ended."""
+def open_log(namespace: argparse.Namespace) -> Callable[[], None]:
+    """The log as the flags say. What it returns opens the log's file again, if it is one, and never raises.
+
+    Raises CommandError when the file cannot be written.
+    """
+    path: Path | None = namespace.log_file
+    try:
+        file = LogFile(path) if path is not None else None
+    except OSError as error:
+        raise CommandError(f"--log-file {path}: cannot be written: {error.strerror}") from error
     choose_format(namespace.log_format)
+
+    def reopen() -> None:
+        try:
+            if file is not None:
+                file.reopen()
+        except OSError as error:
+            say("blink", f"--log-file {path}: cannot be opened again: {error.strerror}", "error")
+
+    return reopen
+
+
+def begin(namespace: argparse.Namespace) -> Callable[[], None]:
+    """What a child does first. Returns what SIGHUP has to do for its log.
+
+    Raises CommandError when its supervisor has ended, and as `open_log` does.
+    """
+    reopen_log = open_log(namespace)
     end_with_parent(namespace.lease_fd)
+    return reopen_log
 
 
 def end_with_parent(lease_fd: int | None) -> None:

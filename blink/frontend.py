@@ -244,7 +244,7 @@ def check(options: FrontendOptions) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    child.begin(namespace)
+    reopen_log = child.begin(namespace)
     directory = model_directory(namespace.model, namespace.revision, weights=False)
     options = FrontendOptions(ring=chosen_ring(namespace), model_dir=directory, **values(namespace))
     check(options)
@@ -264,5 +264,5 @@ def main(namespace: argparse.Namespace) -> int:
         service.ready()
 
     with explained(options.host, options.port):
-        serve(options, ready, service.lives)
+        serve(options, ready, service.lives, reopen_log)
     return 0

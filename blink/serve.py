@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blink import backend, frontend
 from blink.address import reserve, url
-from blink.child import add_log_format_flag
+from blink.child import add_log_flags, open_log
 from blink.config_file import add_config_flag
 from blink.flags import add_flags, arguments, checked, count, defaults, given, ordinal, seconds
 from blink.model_directory import add_model_arguments, model_directory, public_name
@@ -20,7 +20,6 @@ from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions
 from ringbuffer.abi import MAX_LEASES
-from ringbuffer.messages import choose_format
 from ringbuffer.region import ring_path
 
 DESCRIPTION = """Starts one backend and N frontends as processes of their own, and again when they die. The
@@ -61,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="give up when requests are not accepted after this long (default: %(default)g)",
     )
-    add_log_format_flag(group)
+    add_log_flags(group)
     group.add_argument(
         "--backend-restarts",
         type=checked(ordinal),
@@ -75,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    choose_format(namespace.log_format)
+    reopen_log = open_log(namespace)
     directory = model_directory(namespace.model, namespace.revision)
     options = BackendOptions(directory, **given(namespace, backend.FLAGS))
     described_model(options)  # refuse what cannot be served before anything is started
@@ -83,7 +82,8 @@ def main(namespace: argparse.Namespace) -> int:
     frontend.check(wanted)  # likewise
     with reserve(wanted.host, wanted.port) as reserved:
         port = reserved.getsockname()[1]
-        return asyncio.run(Supervisor(supervisor_options(namespace, str(directory), port)).run())
+        supervisor = Supervisor(supervisor_options(namespace, str(directory), port), reopen_log)
+        return asyncio.run(supervisor.run())
 
 
 def supervisor_options(namespace: argparse.Namespace, directory: str, port: int) -> SupervisorOptions:
@@ -93,6 +93,7 @@ def supervisor_options(namespace: argparse.Namespace, directory: str, port: int)
     complete = defaults(FrontendOptions) | for_frontend
     blink = [sys.executable, "-m", "blink"]
     common = [f"--log-format={namespace.log_format}", *(["--debug"] if namespace.debug else [])]
+    common += [f"--log-file={namespace.log_file}"] if namespace.log_file else []
     leases = f"--leases={namespace.frontends}"
     environment = dict(os.environ)
     if complete["api_key"]:

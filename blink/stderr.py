@@ -14,6 +14,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 MAX_PENDING = 1 << 16  # bytes of a line without an end
 
@@ -81,6 +82,24 @@ def _writer(descriptor: int) -> Callable[[bytes], object]:
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             descriptor = os.open(f"/proc/self/fd/{descriptor}", flags)
     return lambda data: os.write(descriptor, data)
+
+
+class LogFile:
+    """A file in the place of standard error, for this process and for all that it starts. Raises OSError.
+
+    The file may be renamed meanwhile: `reopen` then makes another of its name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.reopen()
+        sys.stderr = Stderr(2)  # the one before may write to another description of a pipe
+
+    def reopen(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o640)
+        os.dup2(descriptor, 2)  # at once for every thread, and inherited by children
+        os.close(descriptor)
 
 
 def install() -> None:

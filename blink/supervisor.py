@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from blink.child import said_ready, spawn
 from blink.stand_in import StandIn
 from blink.supervisor_options import SupervisorOptions
+from blink.terminal import Terminal
 from nic_frontend.host_segment import segment_path
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
@@ -74,8 +75,11 @@ class Supervisor:
     """`run` returns the exit status of `blink serve`: 0 after a signal, 128 and its number after a second
     one, 1 after a failure."""
 
-    def __init__(self, options: SupervisorOptions) -> None:
+    def __init__(self, options: SupervisorOptions, reopen_log: Callable[[], None] = lambda: None) -> None:
         self._options = options
+        self._reopen_log = reopen_log
+        self._terminal = Terminal()
+        self._hung_up = 0.0  # when SIGHUP came last
         self._backend = Child("the backend")
         self._frontends = [Child(f"frontend {i}") for i in range(options.n_frontends)]
         self._events: asyncio.Queue[tuple[Event, Child | None]] = asyncio.Queue()
@@ -87,8 +91,9 @@ class Supervisor:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         status = 1
         timeout = loop.call_later(self._options.start_timeout_s, self._put, Event.TIMEOUT)
         try:
@@ -115,7 +120,8 @@ class Supervisor:
             if event is Event.SIGNAL:
                 return 0
             if event is Event.BACKEND_READY and self._backend.alive:
-                self._backend.ready, self._backend.since = True, time.monotonic()
+                self._is_ready(self._backend)
+                self._backend.since = time.monotonic()
                 self._bound_starts_of_frontends()
                 if self._announced:
                     self._backend_serves_again()
@@ -156,8 +162,25 @@ class Supervisor:
             self._hurry.set()
         self._put(Event.SIGNAL)
 
-    def _on_frontend_ready(self, child: Child) -> None:
+    def _on_hangup(self) -> None:
+        """The terminal is gone, and the server ends with it; otherwise somebody renamed the log, or renewed
+        keys or the certificate. A child that still starts would end by the signal, and gets it later."""
+        if self._terminal.is_gone():
+            self._on_signal(signal.SIGHUP)
+            return
+        self._hung_up = time.monotonic()
+        self._reopen_log()
+        for child in (self._backend, *self._frontends):
+            if child.ready:
+                child.signal(signal.SIGHUP)
+
+    def _is_ready(self, child: Child) -> None:
+        if self._hung_up > child.since:
+            child.signal(signal.SIGHUP)
         child.ready = True
+
+    def _on_frontend_ready(self, child: Child) -> None:
+        self._is_ready(child)
         if self._announced:
             say(f"{child.name} serves again")
         elif all(frontend.ready for frontend in self._frontends):

@@ -21,7 +21,7 @@ from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.ring_sizes import ring_geometry
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
-from gpu_backend.signals import EndingSignals
+from gpu_backend.signals import Signals
 from gpu_backend.watch import Watch
 from ringbuffer.abi import Control, Phase
 from ringbuffer.name import RingError
@@ -192,15 +192,20 @@ def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
     return condition()
 
 
-def run(options: BackendOptions, ready: Callable[[], None], lives: Callable[[], None] = lambda: None) -> int:
+def run(
+    options: BackendOptions,
+    ready: Callable[[], None],
+    lives: Callable[[], None] = lambda: None,
+    on_hangup: Callable[[], None] = lambda: None,
+) -> int:
     """Serves until SIGTERM or SIGINT, drains, and returns the exit code. A second signal ends at once.
 
-    `ready` is called once the scheduler runs, and `lives` again and again while its heartbeat changes. Raises
-    BackendError where it does not start, and SchedulerHangs.
+    `ready` is called once the scheduler runs, `lives` again and again while its heartbeat changes, and
+    `on_hangup` after SIGHUP. Raises BackendError where it does not start, and SchedulerHangs.
     """
     backend = Backend(options)
     backend.start()
-    with EndingSignals() as signals:
+    with Signals(on_hangup) as signals:
         say(banner(options, backend.config, backend.limits, backend.ring.geometry, backend.device.name))
         if backend.exchange is not None:
             say(f"frontends on other hosts set themselves up at {backend.exchange.address}")

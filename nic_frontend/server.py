@@ -48,7 +48,11 @@ class Server(uvicorn.Server):
     """uvicorn, with an end for the requests that outlive the drain timeout and a word when it serves."""
 
     def __init__(
-        self, service: Service, ready: Callable[[], None] | None, lives: Callable[[], None] = lambda: None
+        self,
+        service: Service,
+        ready: Callable[[], None] | None,
+        lives: Callable[[], None] = lambda: None,
+        reopen_log: Callable[[], None] = lambda: None,
     ) -> None:
         options = service.options
         self._connections = Connections(options.max_connections)
@@ -75,11 +79,19 @@ class Server(uvicorn.Server):
         self._service = service
         self._ready = ready
         self._lives = lives
+        self._reopen_log = reopen_log
         self._asked_by: set[int] = set()  # signals, to end
         service.on_given_up = self._end
 
     def _end(self) -> None:
         self.should_exit = True
+
+    def read_again(self) -> None:
+        """What may have been renewed or rotated: the certificate, the keys, the log."""
+        self._reopen_log()
+        self._service.keys.look()
+        if self._certificate is not None:
+            self._certificate.read_again()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A second SIGINT ends at once. A service manager's SIGTERM may come before a supervisor's SIGINT."""
@@ -103,6 +115,7 @@ class Server(uvicorn.Server):
         before = {
             number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
         }
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.read_again)
         try:
             yield
         finally:
@@ -180,9 +193,10 @@ def serve(
     options: FrontendOptions,
     ready: Callable[[str, int], None] | None = None,
     lives: Callable[[], None] = lambda: None,
+    reopen_log: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT. `ready` is called once with the address when requests are accepted, and
-    `lives` some times a second while the event loop turns.
+    """Serves until SIGTERM or SIGINT. `ready` is called once with the address when requests are accepted,
+    `lives` some times a second while the event loop turns, and `reopen_log` when SIGHUP comes.
 
     Raises TransportError when the ring cannot be used, or not any more, FileNotFoundError or ValueError when
     the model's files cannot be, and OSError when the address is taken.
@@ -205,7 +219,7 @@ def serve(
                 if ready is not None:
                     ready(host, port)
 
-            Server(service, announce, lives).run(sockets=[listener])
+            Server(service, announce, lives, reopen_log).run(sockets=[listener])
             if service.given_up is not None:
                 raise TransportError(service.given_up)
         finally:

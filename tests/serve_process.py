@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class ServeProcess:
-    """`blink serve MODEL --device cpu --port 0` with further flags, run in `directory`.
+    """`blink serve MODEL --device cpu --port 0` with further flags, run in `directory`. `log` is where its
+    log goes if a flag says so; it may be renamed to a name that begins with its own.
 
     `close` ends whatever is left.
     """
@@ -37,7 +38,9 @@ class ServeProcess:
         python: Path = Path(sys.executable),
         directory: Path = ROOT,
         environment: dict[str, str] | None = None,
+        log: Path | None = None,
     ) -> None:
+        self._log = log
         descriptor, name = tempfile.mkstemp(prefix="blink-serve-", suffix=".log")
         self._output = Path(name)
         command = [str(python), "-m", "blink", "serve", model, "--device=cpu", "--port=0", *flags]
@@ -49,7 +52,8 @@ class ServeProcess:
 
     @property
     def output(self) -> str:
-        return self._output.read_text()
+        files = [self._output, *(self._log.parent.glob(f"{self._log.name}*") if self._log else ())]
+        return "".join(file.read_text() for file in files)
 
     def wait_ready(self) -> ServeProcess:
         wait_until(self._ready, START_S, "ready")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -31,7 +32,7 @@ STREAM = {"prompt": "Count from 1 to 250.", "max_tokens": 1500, "temperature": 0
 def start() -> Iterator[Start]:
     started: list[ServeProcess] = []
 
-    def one(*flags: str, **options: dict[str, str]) -> ServeProcess:
+    def one(*flags: str, **options: Any) -> ServeProcess:
         started.append(ServeProcess("--slots=64", *flags, **options))
         return started[-1]
 
@@ -46,7 +47,7 @@ def nothing_is_left(server: ServeProcess, pids: list[int]) -> bool:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP))],
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
 )
 def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
     server = start("--frontends=2").wait_ready()
@@ -54,6 +55,26 @@ def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
     assert len(pids) == 3
     assert server.stop(WAIT_S, number) == 0
     assert nothing_is_left(server, pids)
+
+
+@pytest.mark.slow
+def test_hanging_up_opens_the_log_again_and_ends_nothing(start: Start, tmp_path: Path) -> None:
+    """As logrotate asks for: the file is renamed, and then every process writes to a new one of its name."""
+    log, renamed = tmp_path / "blink.log", tmp_path / "blink.log.1"
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[[key]]\nname = "first"\nkey = "a key to begin with"\n')
+    server = start(f"--log-file={log}", "--log-requests", f"--api-keys={keys}", log=log).wait_ready()
+    log.rename(renamed)
+    keys.write_text('[[key]]\nname = "second"\nkey = "a key that came later"\n')
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: log.exists() and "read 1 API keys" in log.read_text(), WAIT_S, "the new log")
+    asked = server.client.get("/v1/models", headers={"authorization": "Bearer a key that came later"})
+    assert asked.status_code == 200
+    wait_until(lambda: "/v1/models 200" in log.read_text(), WAIT_S, "the request's line")
+    assert "/v1/models" not in renamed.read_text()
+    (backend,) = server.backends()
+    assert alive(backend)
+    assert server.stop(WAIT_S) == 0
 
 
 @pytest.mark.slow

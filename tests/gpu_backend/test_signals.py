@@ -15,17 +15,17 @@ from limits import PROGRAM_S
 from serve_process import ROOT
 
 from gpu_backend import signals
-from gpu_backend.signals import ENDING, EndingSignals
+from gpu_backend.signals import ENDING, Signals
 
 TRIALS = 200
 
 # Forks children that wait as a backend does, sends each three signals, and prints how many hang.
 PROGRAM = """
 import os, signal, time
-from gpu_backend.signals import EndingSignals
+from gpu_backend.signals import Signals
 
 def child(ready):
-    with EndingSignals() as signals:
+    with Signals() as signals:
         os.write(ready, b"x")
         while not signals.count():
             signals.wait(0.2)
@@ -84,7 +84,7 @@ def test_no_process_hangs_by_signals_that_come_close_together() -> None:
 
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_wakes_and_is_counted(number: signal.Signals) -> None:
-    with EndingSignals() as ending:
+    with Signals() as ending:
         assert ending.count() == 0
         threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
         began = time.monotonic()
@@ -96,7 +96,7 @@ def test_a_signal_wakes_and_is_counted(number: signal.Signals) -> None:
 
 def test_what_comes_right_behind_a_signal_is_the_same_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "REPEATED_S", 0.2)
-    with EndingSignals() as ending:
+    with Signals() as ending:
         os.kill(os.getpid(), signal.SIGTERM)
         assert ending.count() == 1
         os.kill(os.getpid(), signal.SIGINT)
@@ -108,7 +108,7 @@ def test_what_comes_right_behind_a_signal_is_the_same_wish(monkeypatch: pytest.M
 
 def test_a_flood_of_signals_fills_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit is lost, which takes nothing away from the wish."""
-    with EndingSignals() as ending:
+    with Signals() as ending:
         while True:
             try:
                 os.write(ending._write_end, bytes([signal.SIGTERM]) * 4096)
@@ -120,6 +120,19 @@ def test_a_flood_of_signals_fills_no_pipe(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_signals_behind_the_end_change_nothing() -> None:
-    with EndingSignals():
+    with Signals():
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_hanging_up_ends_nothing() -> None:
+    """It is what tells a server that its log was renamed."""
+    before, hangups = signal.getsignal(signal.SIGHUP), list[int]()
+    with Signals(lambda: hangups.append(1)) as asked:
+        os.kill(os.getpid(), signal.SIGHUP)
+        asked.wait(60)
+        assert asked.count() == 0
+        assert hangups == [1]
+        assert asked.count() == 0
+        assert hangups == [1]
+    signal.signal(signal.SIGHUP, before)
