@@ -23,7 +23,7 @@ from nic_frontend.api.tokens import detokenize, tokenize
 from nic_frontend.asgi import Receive, Scope, Send, read_json_body, respond, respond_json
 from nic_frontend.errors import ApiError
 from nic_frontend.page.document import document
-from nic_frontend.request import Mailbox, Request
+from nic_frontend.request import NO_SALT, Mailbox, Request
 from nic_frontend.request_record import record_of
 from nic_frontend.sampling_defaults import fill_in
 from nic_frontend.service import Service
@@ -181,8 +181,9 @@ class Endpoints:
             prompt = job.prompts[index // n]
             sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
             return Request(
-                index, prompt, sampling, mailbox, arrived, grammar=job.grammars.whole, client=client
-            )
+                index, prompt, sampling, mailbox, arrived, grammar=job.grammars.whole, client=client,
+                tells_cached=sampling.salt != NO_SALT or not service.options.hide_cached_tokens,
+            )  # fmt: skip
 
         return [request(index) for index in range(len(job.prompts) * n)]
 

@@ -65,6 +65,7 @@ class FrontendOptions:
     max_choices: int = 128  # prompts times n of one request
     max_prompt_tokens: int = 512 << 10  # of all its choices, where it has several
     max_buffered_tokens: int = 4096  # a stream whose client is this far behind is cancelled
+    hide_cached_tokens: bool = False  # from requests without a cache_salt, which share the cache with others
     scrub: bool = False  # clear prompts in the ring when their requests are released
     send_buffer_bytes: int = 256 << 10  # of the kernel, per connection
     send_timeout_s: float = 60.0  # a connection that acknowledges nothing for this long is dropped

@@ -12,6 +12,8 @@ from nic_frontend.slot_tracker import Size
 from ringbuffer import abi
 from ringbuffer.extents import NO_CONTROLS, Controls
 
+NO_SALT = (0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -30,7 +32,7 @@ class Sampling:
     priority: int = 0  # from -128 to 127; lower is more urgent
     ignore_eos: bool = False
     stop_ids: tuple[int, ...] = ()
-    salt: tuple[int, int] = (0, 0)  # two 64-bit words; equal ones share cached keys and values
+    salt: tuple[int, int] = NO_SALT  # two 64-bit words; equal ones share cached keys and values
     logprobs: int | None = None  # of the answer's tokens, and of so many of the likeliest in their places
     prompt_logprobs: int | None = None  # of the prompt's, likewise
     controls: Controls = field(default=NO_CONTROLS, compare=False)
@@ -140,6 +142,7 @@ class Request:
     client: int = 0  # for whom: clients take turns (S2)
     slot: int = -1
     sequence: int | None = None  # None until it was submitted
+    tells_cached: bool = True  # the client may know how many of its prompt's tokens were cached
     cached_tokens: int = 0  # of the prompt; known with the first token
     prefill_s: float = 0.0  # from its admission to the batch until the first token
     n_tokens: int = 0
@@ -148,6 +151,11 @@ class Request:
     ended: bool = field(default=False)
     logprobs: list[int] = field(default_factory=list)  # halves of words, of the tokens that come next
     prompt_logprobs: list[int] = field(default_factory=list)
+
+    @property
+    def told_cached_tokens(self) -> int:
+        """What the client is told of `cached_tokens`."""
+        return self.cached_tokens if self.tells_cached else 0
 
     @property
     def size(self) -> Size:

@@ -142,6 +142,7 @@ class Call:
             request = Request(
                 index, prompt, sampling, self._mailbox, thinking.arrived,
                 grammar=self._job.grammars.concluding, client=thinking.client,
+                tells_cached=thinking.tells_cached,
             )  # fmt: skip
             request.first_token, request.last_token = thinking.first_token, thinking.last_token
             request.n_tokens = thinking.n_tokens
@@ -234,7 +235,7 @@ class Call:
         the rest was computed for one of them, where the others may have found it.
         """
         n = self._job.parameters.n
-        cached = [request.cached_tokens for request in self._first_requests]
+        cached = [request.told_cached_tokens for request in self._first_requests]
         return Usage(
             sum(len(prompt) for prompt in self._job.prompts),
             sum(generation.n_tokens for generation in self._generations),

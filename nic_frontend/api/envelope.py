@@ -52,7 +52,7 @@ class Envelope:
             return self._no_usage
         request = self._requests[index]
         reasoning = self.reasoning_tokens(index) if self.reasoning_tokens else None
-        usage = Usage(len(request.prompt), n_tokens, request.cached_tokens, reasoning)
+        usage = Usage(len(request.prompt), n_tokens, request.told_cached_tokens, reasoning)
         return f'}}],"usage":{compact(usage.body())}}}\n\n'
 
     def ids(self, index: int, tokens: list[int]) -> str:

@@ -15,7 +15,7 @@ from nic_frontend.api.limits import Limits
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.generation import Generation
 from nic_frontend.errors import bad_request, context_length_exceeded
-from nic_frontend.request import Sampling, words_of
+from nic_frontend.request import NO_SALT, Sampling, words_of
 from ringbuffer import abi
 from ringbuffer.extents import NO_CONTROLS, Controls
 
@@ -240,10 +240,10 @@ def _stops(stop: str | list[str] | None, field: str) -> tuple[str, ...]:
 
 def _salt(salt: str | None) -> tuple[int, int]:
     """The words for `cache_salt`, with which only requests of the same salt share cached keys and values: the
-    first 128 bits of its SHA-256, of which one is always set, because (0, 0) are the words of no salt.
+    first 128 bits of its SHA-256, of which one is always set, because NO_SALT has none.
     """
     if salt is None:
-        return 0, 0
+        return NO_SALT
     digest = hashlib.sha256(salt.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "little") | 1, int.from_bytes(digest[8:16], "little")
 

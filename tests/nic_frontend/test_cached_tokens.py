@@ -158,3 +158,23 @@ def test_metrics(start_backend: StartBackend, start_frontend: StartFrontend) -> 
     assert found["blink:prompt_tokens_cached_total", ""] == 16
     assert found["blink:request_prefill_kv_computed_tokens_count", ""] == 2
     assert found["blink:request_prefill_kv_computed_tokens_sum", ""] == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_others_have_sent_can_be_kept_from_clients(
+    start_backend: StartBackend, start_frontend: StartFrontend, stream: bool
+) -> None:
+    """The number says whose prompts began alike. With a salt, these are the client's own."""
+    backend = start_backend()
+    frontend = start_frontend(backend, hide_cached_tokens=True)
+    backend.cached_tokens = 1
+    options = {"stream": True, "stream_options": CONTINUOUS} if stream else {}
+
+    def told(path: str, body: dict[str, Any]) -> set[int]:
+        answer = frontend.client.post(path, json={**body, **options})
+        return {cached(part["usage"]) for part in (events(answer) if stream else [answer.json()])}
+
+    for path, body in ENDPOINTS:
+        assert told(path, body) == {0}
+        assert told(path, {**body, "cache_salt": "mine"}) == {1}
+    assert frontend.service.metrics.prompt_tokens_cached == 4
