@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from nic_frontend.calls_in_templates import WrittenCalls
+from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.parsing.delta import CallArguments, CallStart
 from nic_frontend.parsing.hermes import Hermes
 from nic_frontend.parsing.llama3_json import Llama3Json
@@ -64,10 +65,13 @@ class Parsers:
         return ReasoningParser(marks.opening, marks.closing, opened)
 
 
-def choose(tool_calls: str, reasoning: str, forms: TemplateForms | None) -> Parsers:
-    """The parsers of these names; for "auto" those that suit the model's template, as trials have shown
-    it.
+def choose(tool_calls: str, reasoning: str, template: TemplateForms | str | None) -> Parsers:
+    """The parsers of these names; for "auto" those that suit the model's template, as trials have shown it.
+
+    A template that is given as its source is tried here, without limits on time and memory: whoever does so
+    trusts it. Raises jinja2.TemplateError where it does not compile.
     """
+    forms = ChatTemplate(TemplateSource(template, {})).forms if isinstance(template, str) else template
     if tool_calls == AUTO:
         tool_calls = _of_calls(forms.with_tools.written) if forms and forms.with_tools else NONE
     if reasoning == AUTO:

@@ -93,6 +93,14 @@ def test_what_is_found_of_published_templates(
     )
 
 
+def test_a_source_is_tried_as_well() -> None:
+    """For whoever has a template's text, and no process that has tried it."""
+    source = "{{ '<\uff5cUser\uff5c>' + messages[0].content + '<\uff5cAssistant\uff5c>' }}"
+    assert choose("auto", "auto", source) == choose("none", "none", None)
+    thinking = (PUBLISHED / "deepseek-r1-distill.jinja").read_text()
+    assert choose("auto", "auto", thinking).marks == REASONING_PARSERS["think"]
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in PUBLISHED.glob("*.jinja")))
 def test_nothing_that_was_said_disappears(name: str) -> None:
     """It is in the prompt, or the request is refused."""
