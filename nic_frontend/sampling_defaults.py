@@ -10,7 +10,7 @@ from nic_frontend.api.parameters import ModelSampling
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.errors import ApiError
-from ringbuffer.model_file import read_json
+from ringbuffer.model_file import read_json, whole
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,8 @@ def read_defaults(model_dir: Path) -> dict[str, Any]:
         return {}
     try:
         found = read_json(path)
+        if (top_k := whole(found.get("top_k"))) is not None and top_k > generation.MAX_TOP_K:
+            found["top_k"] = 0  # all tokens, as every number beyond the vocabulary means
         checked(found, generation.ModelSampling)
     except ApiError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -22,7 +22,7 @@ from nic_frontend.detokenizer import NONE, Detokenizer, detokenizer_factory, spe
 from nic_frontend.errors import ApiError, bad_request, unavailable
 from nic_frontend.panics import panics_as_errors
 from nic_frontend.text_thread import TextThread
-from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
+from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes, shown
 from ringbuffer.token_bytes import SPECIAL, bytes_by_decoder
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def _largest_id(content: bytes) -> int:
     ids += vocab.values() if isinstance(vocab, dict) else range(len(vocab))
     largest = max(ids, default=0)
     if min(ids, default=0) < 0 or largest >= MAX_TOKENS:
-        raise ValueError(f"it has a token with the id {largest}; ids are below {MAX_TOKENS}")
+        raise ValueError(f"it has a token with the id {shown(largest)}; ids are below {MAX_TOKENS}")
     return largest
 
 

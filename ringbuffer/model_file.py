@@ -1,7 +1,9 @@
 """The files of a model directory, which come from elsewhere: read only where they are what they should be.
 
 A file may be a FIFO that nobody writes, or without end; its JSON may nest until the stack is full, or hold an
-integer of a million digits, with which arithmetic takes for ever.
+integer of a million digits, with which arithmetic takes for ever. What honest tools write is read as it is,
+above all their large integers: a tokenizer without a longest text has the `model_max_length` int(1e30). So
+whoever uses a number says how large it may be.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, BinaryIO
 
 MAX_CONFIG_BYTES = 16 << 20  # of a configuration, and of a template
 MAX_TOKENIZER_BYTES = 256 << 20  # of a tokenizer.json; large ones have some 40 MiB
-MAX_DIGITS = 19  # of an integer: as many as 64 bits have
+MAX_DIGITS = 4300  # of an integer: as many as Python reads by itself, in some microseconds
 
 
 class ModelFileError(ValueError):
@@ -48,9 +50,10 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A template. Raises FileNotFoundError, ModelFileError."""
+    """A template, without the byte-order mark that some editors write. Raises FileNotFoundError,
+    ModelFileError."""
     try:
-        return read_bytes(path, MAX_CONFIG_BYTES).decode()
+        return read_bytes(path, MAX_CONFIG_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ModelFileError(f"{path}: not UTF-8: {error.reason}") from None
 
@@ -69,7 +72,8 @@ def read_json(path: Path, most: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
 
 
 def parse_json(text: bytes) -> Any:
-    """Its value. Raises ValueError, which includes what nests too deeply, and integers beyond 64 bits."""
+    """Its value, whose integers have at most MAX_DIGITS digits. Raises ValueError, which includes what nests
+    too deeply."""
     try:
         return json.loads(text, parse_int=_integer)
     except RecursionError:
@@ -77,9 +81,16 @@ def parse_json(text: bytes) -> Any:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > MAX_DIGITS + 1:
-        raise ValueError(f"an integer of {len(digits)} digits")
+    if (length := len(digits.removeprefix("-"))) > MAX_DIGITS:
+        raise ValueError(f"an integer of {length} digits; at most {MAX_DIGITS} are read")
     return int(digits)
+
+
+def whole(value: object) -> int | None:
+    """The integer that a value is, which may be written with a fraction of zero, as 8192.0; else None."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def shown(value: object) -> str:

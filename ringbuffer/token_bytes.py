@@ -6,7 +6,6 @@ Vocabularies of bytes are byte-level (GPT-2) or have bytes to fall back to (Sent
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes
+from ringbuffer.model_file import MAX_TOKENIZER_BYTES, parse_json, read_bytes
 
 TokenBytes = Callable[[str], bytes]
 
@@ -116,7 +115,7 @@ def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
     """
     path = directory / "tokenizer.json"
     try:
-        tokenizer = json.loads(read_bytes(path, MAX_TOKENIZER_BYTES))
+        tokenizer = parse_json(read_bytes(path, MAX_TOKENIZER_BYTES))
         token_bytes = bytes_by_decoder(tokenizer.get("decoder"))
         vocabulary = tokenizer["model"]["vocab"]
         added = tokenizer.get("added_tokens") or []
@@ -130,7 +129,7 @@ def answer_bytes(directory: Path, vocab_size: int) -> list[bytes] | None:
         for token in added:
             if token["special"] and 0 <= token["id"] < vocab_size:
                 table[token["id"]] = SPECIAL + token["content"].encode()
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _no_tokenizer(path, error) from error
     return table
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from gpu_backend.models.abi import Activation
 from gpu_backend.models.description import Experts, HeadOrder, Layer, Model, Weight
-from gpu_backend.models.fields import Fields, UnsupportedModel
+from gpu_backend.models.fields import MAX_SIZE, Fields, UnsupportedModel
 from gpu_backend.models.rope import Rope
 from ringbuffer.model_file import shown
 
@@ -125,10 +125,10 @@ def layer_types(fields: Fields, default: Callable[[int], bool]) -> list[bool]:
 
 
 def window_of(fields: Fields, default: int | None = None) -> int | None:
-    """sliding_window in tokens; None where there is none."""
+    """sliding_window in tokens; None where there is none. One beyond all contexts hides nothing."""
     if fields.raw.get("sliding_window", default) is None:
         return None
-    return fields.count("sliding_window", default)
+    return min(fields.limit("sliding_window", default), MAX_SIZE)
 
 
 class _Names:

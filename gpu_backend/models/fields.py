@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ringbuffer import model_file
-from ringbuffer.model_file import ModelFileError, shown
+from ringbuffer.model_file import ModelFileError, shown, whole
 
 MAX_SIZE = (1 << 31) - 1  # of anything that is counted: kernels index with 32 bits
 
@@ -38,19 +38,34 @@ class Fields:
     def count(self, key: str, default: int | None = None, most: int = MAX_SIZE) -> int:
         """A positive integer of at most `most`. Raises UnsupportedModel where there is neither that nor a
         default."""
+        count = self.limit(key, default)
+        if count > most:
+            raise UnsupportedModel(f"config.json: {key} must be at most {most}, found {shown(count)}")
+        return count
+
+    def limit(self, key: str, default: int | None = None) -> int:
+        """A positive integer that may be far beyond all sizes, which then limits nothing: the caller compares
+        it, and computes nothing with it. Raises UnsupportedModel."""
         value = self._get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        count = whole(value)
+        if count is None or count < 1:
             raise UnsupportedModel(f"config.json: {key} must be a positive integer, found {shown(value)}")
-        if value > most:
-            raise UnsupportedModel(f"config.json: {key} must be at most {most}, found {value}")
-        return value
+        return count
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number. Raises UnsupportedModel where there is neither that nor a default."""
         value = self._get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        number = _finite(value)
+        if number is None:
             raise UnsupportedModel(f"config.json: {key} must be a number, found {shown(value)}")
-        return float(value)
+        return number
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A finite number above zero. Raises UnsupportedModel."""
+        number = self.number(key, default)
+        if number <= 0:
+            raise UnsupportedModel(f"config.json: {key} must be positive, found {number}")
+        return number
 
     def numbers(self, key: str, length: int) -> tuple[float, ...]:
         """As many positive numbers as `length`. Raises UnsupportedModel."""
@@ -58,9 +73,10 @@ class Fields:
         if not isinstance(values, list) or len(values) != length:
             found = f"{len(values)} values" if isinstance(values, list) else shown(values)
             raise UnsupportedModel(f"config.json: {key} must be a list of {length} numbers, found {found}")
-        if not all(isinstance(v, int | float) and not isinstance(v, bool) and v > 0 for v in values):
+        numbers = [number for value in values if (number := _finite(value)) is not None and number > 0]
+        if len(numbers) < length:
             raise UnsupportedModel(f"config.json: {key} must hold positive numbers only")
-        return tuple(float(value) for value in values)
+        return tuple(numbers)
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false. Raises UnsupportedModel for anything else."""
@@ -101,6 +117,17 @@ class Fields:
     def _get(self, key: str, default: Any) -> Any:
         value = self.raw.get(key)
         return default if value is None else value
+
+
+def _finite(value: object) -> float | None:
+    """The number that a value is; None where it is none, or beyond what floats hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # of a large integer
+        return None
+    return number if math.isfinite(number) else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

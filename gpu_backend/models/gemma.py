@@ -74,7 +74,7 @@ def _ropes(fields: Fields) -> tuple[Rope, Rope]:
         rope_theta=fields.number("rope_local_base_freq", 1e4)
     )
     head_dim, context = head_dim_of(fields), fields.count("max_position_embeddings")
-    score_scale = math.sqrt(head_dim / fields.number("query_pre_attn_scalar"))
+    score_scale = math.sqrt(head_dim / fields.positive("query_pre_attn_scalar"))
     bare = Fields({})  # keys of the model belong to one of the two alone
     return (
         replace(read_rope(bare, local, head_dim, context), score_scale=score_scale),

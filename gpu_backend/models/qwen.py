@@ -9,7 +9,7 @@ from gpu_backend.models.decoder import Style, all_layers, decoder, layer_types, 
 from gpu_backend.models.description import Experts, Model
 from gpu_backend.models.fields import Fields, UnsupportedModel
 from gpu_backend.models.llama import rope_of
-from ringbuffer.model_file import shown
+from ringbuffer.model_file import shown, whole
 
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "sliding_window": 4096}
 
@@ -17,7 +17,7 @@ DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "sliding_win
 def _windows(fields: Fields) -> list[int | None]:
     """The layers from max_window_layers on have a window, if use_sliding_window says so."""
     window = window_of(fields) if fields.flag("use_sliding_window", False) else None
-    first = fields.count("max_window_layers", 28) if fields.raw.get("max_window_layers") != 0 else 0
+    first = fields.limit("max_window_layers", 28) if fields.raw.get("max_window_layers") != 0 else 0
     sliding = layer_types(fields, lambda layer: window is not None and layer >= first)
     return [window if slides else None for slides in sliding]
 
@@ -41,10 +41,11 @@ def qwen3_moe(fields: Fields) -> Model:
     fields = fields.defaulted(**DEFAULTS, num_key_value_heads=4, norm_topk_prob=False, decoder_sparse_step=1)
     fields.only("attention_bias", False)
     fields.only("use_sliding_window", False)
-    dense = fields.items("mlp_only_layers")
-    if not all(isinstance(layer, int) for layer in dense):
+    dense = {whole(layer) for layer in fields.items("mlp_only_layers")}
+    if None in dense:
         raise UnsupportedModel(
-            f"config.json: mlp_only_layers must be a list of integers, found {shown(dense)}"
+            "config.json: mlp_only_layers must be a list of integers, found "
+            f"{shown(fields.raw['mlp_only_layers'])}"
         )
     step = fields.count("decoder_sparse_step")
     # transformers 5 writes num_local_experts; published checkpoints have num_experts.

@@ -28,7 +28,7 @@ STORAGE = {
     "F32": ("float32", "<f4"),
     "F8_E4M3": (FP8, "u1"),
 }
-MAX_HEADER_BYTES = 32 << 20
+MAX_HEADER_BYTES = 100_000_000  # as the format's own library allows, of which metadata may be the most
 MAX_INDEX_BYTES = 64 << 20
 MAX_SHARDS = 4096
 MAX_DIMENSIONS = 8

@@ -15,9 +15,14 @@ ARCHITECTURES = (
 )  # fmt: skip
 NUMBERS = (
     0, -1, 1, 2, 3, 7, 16, 255, 256, 257, 1024, 1025, 65536, 10**7, 256 * 10**6, 2**31 - 1, 2**31, 2**32 - 1,
-    2**32, 2**63 - 1, 2**63, 10**19, 10**400, 0.0, -0.0, 0.5, 1e-320, 1e300, -1e300, 1e39, float("inf"),
-    float("-inf"), float("nan"),
+    2**32, 2**63 - 1, 2**63, 10**19, int(1e30), 10**400, 10**4299, -(10**4299), 0.0, -0.0, 0.5, 256.0, 1e-320,
+    1e30, 1e300, -1e300, 1e39, float("inf"), float("-inf"), float("nan"),
 )  # fmt: skip
+LARGE = (int(1e30), -int(1e30), 10**400, 10**4299, 1e30, 1e300)  # as honest files have some of them
+JSON_FILES = (
+    "config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors",
+)  # fmt: skip
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "added_tokens_decoder")
 TEXTS = (
     "", "x", "\x00", "\n", "\x1b[2J\x1b]0;x\x07", "\ud800", "x" * 100_000, "é" * 1000, "../etc/passwd",
     "re:(a+)+$", "re:.*" * 9, "re:" + "(a|b)?" * 40, "silu", "float8_e4m3fn", "Linear",
@@ -227,13 +232,30 @@ def _file(draw: random.Random) -> Case:
 
 
 def _generation(draw: random.Random) -> Case:
-    keys = ("eos_token_id", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    keys = ("eos_token_id", "max_length", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
     return {"generation_config.json": {"json": [[[draw.choice(keys)], value(draw)]]}}
+
+
+def _special(draw: random.Random) -> Case:
+    """Special tokens in both files that name them."""
+    tokens = (*TEXTS, "<|eos|>", {"content": "<|end|>"}, {"content": value(draw)}, value(draw))
+    names = ("tokenizer_config.json", "special_tokens_map.json")
+    return {name: {"json": [[[draw.choice(SPECIAL_TOKENS)], draw.choice(tokens)]]} for name in names}
+
+
+def _large(draw: random.Random) -> Case:
+    """A large number in the place of anything, in any file."""
+    name = draw.choice(JSON_FILES)
+    at, path = _demo(name), []
+    while isinstance(at, dict | list) and at:
+        path.append(draw.choice(list(at)) if isinstance(at, dict) else draw.randrange(len(at)))
+        at = at[path[-1]]
+    return {name: {"json": [[path, draw.choice(LARGE)]]}}
 
 
 KINDS = (
     _config, _config, _rope, _quantization, _tensors, _weights, _index, _tokenizer, _tokenizer, _template,
-    _file, _generation,
+    _file, _generation, _special, _large,
 )  # fmt: skip
 
 

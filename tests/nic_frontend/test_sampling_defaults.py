@@ -56,10 +56,36 @@ def test_a_requests_own_value_wins(recommending: Frontend, backend: MockBackend)
     assert sampled(backend) == {**FILE, "temperature": 0.0, "top_k": 0}
 
 
-@pytest.mark.parametrize("content", [{}, {"do_sample": False}, {"top_k": None, "max_new_tokens": 5}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"do_sample": False},
+        {"top_k": None, "max_new_tokens": 5},
+        {"temperature": None, "eos_token_id": [1, 2], "max_length": int(1e30), "max_time": float("inf")},
+    ],
+)
 def test_a_file_that_recommends_nothing(tmp_path: Path, content: dict[str, Any]) -> None:
     write(tmp_path, content)
     assert read_defaults(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({"top_k": 0}, {"top_k": 0}),
+        ({"top_k": -1}, {"top_k": -1}),
+        ({"top_k": 50.0}, {"top_k": 50}),
+        ({"top_k": int(1e30)}, {"top_k": 0}),  # all tokens
+        ({"top_k": 1e30}, {"top_k": 0}),
+        ({"temperature": 0, "top_p": 1, "min_p": None}, {"temperature": 0, "top_p": 1}),
+    ],
+)
+def test_what_published_files_say_of_no_limit(
+    tmp_path: Path, written: dict[str, Any], read: dict[str, Any]
+) -> None:
+    write(tmp_path, written)
+    assert read_defaults(tmp_path) == read
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -80,6 +106,8 @@ def test_the_log_tells_what_was_taken(tmp_path: Path, caplog: pytest.LogCaptureF
         ({"top_p": 0}, "'top_p'"),
         ({"top_k": "all"}, "'top_k' must be an integer"),
         ({"min_p": float("nan")}, "'min_p'"),
+        ({"temperature": 10**400}, "'temperature'"),
+        ({"top_k": -(10**400)}, "'top_k' must be at least -1, it is -1000"),
         ({"repetition_penalty": True}, "'repetition_penalty'"),
         ([], "expected a JSON object"),
     ],
@@ -89,3 +117,4 @@ def test_bad_files_are_refused_at_start(tmp_path: Path, content: Any, told: str)
     with pytest.raises(ValueError, match=told) as refusal:
         read_defaults(tmp_path)
     assert str(tmp_path / "generation_config.json") in str(refusal.value)
+    assert len(str(refusal.value)) < 300

@@ -18,7 +18,9 @@ from nic_frontend import template_renderer
 
 CASES = json.loads(CORPUS.read_text())
 SERVED = ("a tokenizer that gives texts up", "chat templates that are no objects")  # without harm
+HONEST = ("a tokenizer without a longest text", "large numbers that nobody uses")
 QUICK = (
+    *HONEST,
     "a config.json without end",
     "a weight that is no number",
     "a token of four billion",
@@ -49,7 +51,8 @@ def test_what_was_found_is_refused_in_one_line_or_bounded(
     monkeypatch.setattr(template_renderer, "START_S", 5.0)
     outcomes = judged(CASES[name], tmp_path / "model")
     assert not [outcome for outcome in outcomes.values() if outcome.fault], outcomes
-    assert name in SERVED or "refused" in {outcome.kind for outcome in outcomes.values()}, outcomes
+    kinds = {outcome.kind for outcome in outcomes.values()}
+    assert kinds == {"served"} if name in HONEST else name in SERVED or "refused" in kinds, outcomes
 
 
 @pytest.mark.parametrize("seed", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 106))])

@@ -10,6 +10,7 @@ import msgspec
 
 from nic_frontend.api.fields import article
 from nic_frontend.errors import ApiError, bad_request
+from ringbuffer.model_file import shown
 
 T = TypeVar("T")
 
@@ -103,8 +104,9 @@ def _explained(
     if found := BOUND.match(what):
         return bad_request(f"'{name}' must {_bound(found, value)}", name, "invalid_value")
     if (found := PATTERN.match(what)) and isinstance(value, str):
-        shown = f"'{name}' must match {found['pattern']}, it is {value[:100]!r}"
-        return bad_request(shown, name, "invalid_value")
+        return bad_request(
+            f"'{name}' must match {found['pattern']}, it is {value[:100]!r}", name, "invalid_value"
+        )
     if what.startswith("Invalid") and isinstance(value, str):
         known = ", ".join(map(repr, choices(model, path)))
         one = f"must be one of {known}, it is" if known else "has the invalid value"
@@ -115,7 +117,7 @@ def _explained(
 def _bound(found: re.Match[str], value: Any) -> str:
     limit = f"{OPERATORS[found['operator']]} {found['bound'].removesuffix('.0')}"
     if not found["of_length"]:
-        return f"be {limit}, it is {value}"
+        return f"be {limit}, it is {shown(value)}"
     if limit == "at least 1":
         return "not be empty"
     unit = "characters" if found["type"] == "str" else "items"

@@ -11,6 +11,7 @@ from ringbuffer import abi
 
 MAX_STOPS = 16
 MAX_N = 128
+MAX_TOP_K = 2**31 - 1
 
 Stop = Annotated[str, Meta(min_length=1)]
 Stops = Annotated[list[Stop], Meta(max_length=MAX_STOPS)]
@@ -38,7 +39,7 @@ class ModelSampling(Struct, kw_only=True):
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     min_p: Probability | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1, description="0 and -1: all tokens")] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MAX_TOP_K, description="0 and -1: all tokens")] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
 
 
