@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from gpu_backend.banner import banner
+from gpu_backend.banner import NO_END, banner
 from gpu_backend.devices.base import DeviceError
 from gpu_backend.devices.select import select_device
 from gpu_backend.engines.base import EngineError
@@ -207,6 +207,8 @@ def run(
     backend.start()
     with Signals(on_hangup) as signals:
         say(banner(options, backend.config, backend.limits, backend.ring.geometry, backend.device.name))
+        if not backend.config.eos_ids:
+            say(NO_END)
         if backend.exchange is not None:
             say(f"frontends on other hosts set themselves up at {backend.exchange.address}")
         ready()

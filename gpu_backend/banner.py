@@ -7,6 +7,11 @@ from gpu_backend.models.description import Model
 from gpu_backend.options import BackendOptions
 from ringbuffer.region import Geometry
 
+NO_END = (
+    "warning: neither config.json, generation_config.json nor the tokenizer's eos_token names a token of the "
+    "vocabulary that ends an answer: every answer goes on until max_tokens or a stop string"
+)
+
 
 def banner(
     options: BackendOptions, config: Model, limits: Limits, geometry: Geometry, device_name: str

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpu_backend.abi import MAX_EOS
 from gpu_backend.models.description import DTYPES, Experts, Model
+from gpu_backend.models.ends_of_turns import ends_of_turns, read_eos_token
 from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
 from gpu_backend.models.gemma import gemma3, gemma3_conditional
 from gpu_backend.models.llama import llama, ministral, mistral
@@ -42,24 +43,30 @@ MAX_VOCAB = 1 << 19  # the sampler keeps a bit per token in shared memory, and s
 
 def read_model(directory: Path, form: ScaleForm | None = None) -> Model:
     """The description of the model in `directory`, by config.json and, where they are there,
-    generation_config.json and hf_quant_config.json.
+    generation_config.json, hf_quant_config.json and the tokenizer's files.
 
     `form`: its linear layers are to be in fp8, with such scales, where the checkpoint's are not already.
     Raises UnsupportedModel, and FileNotFoundError when there is no config.json.
     """
     others = (directory / name for name in ("generation_config.json", "hf_quant_config.json"))
-    optional = [read_json(path) if path.exists() else {} for path in others]
-    model = describe(read_json(directory / "config.json"), *optional)
+    generation, modelopt = (read_json(path) if path.exists() else {} for path in others)
+    config = read_json(directory / "config.json")
+    model = describe(config, generation, modelopt, read_eos_token(directory))
     return quantized(model, form) if form else model
 
 
 def describe(
-    raw: dict[str, Any], generation: dict[str, Any] | None = None, modelopt: dict[str, Any] | None = None
+    raw: dict[str, Any],
+    generation: dict[str, Any] | None = None,
+    modelopt: dict[str, Any] | None = None,
+    eos_token: int | None = None,
 ) -> Model:
-    """The description of a model by the contents of these three files. Raises UnsupportedModel."""
+    """The description of a model by the contents of these three files, and by the id of the tokenizer's
+    eos_token. Raises UnsupportedModel."""
     fields = Fields(raw)
     quantization = read_quantization(raw, modelopt or {})
-    model = replace(_family(fields)(fields), eos_ids=_eos_ids(generation or {}, raw))
+    model = _family(fields)(fields)
+    model = replace(model, eos_ids=ends_of_turns(model.vocab_size, raw, generation or {}, eos_token))
     _validate(model)
     return stored(model, quantization) if quantization else model
 
@@ -76,18 +83,6 @@ def _family(fields: Fields) -> Callable[[Fields], Model]:
     raise UnsupportedModel(f"architectures: {found}; supported are {', '.join(ARCHITECTURES)}")
 
 
-def _eos_ids(generation: dict[str, Any], raw: dict[str, Any]) -> tuple[int, ...]:
-    """generation_config.json decides where it says something: it lists the ids that end a chat turn too."""
-    value = generation.get("eos_token_id")
-    value = raw.get("eos_token_id") if value is None else value
-    ids = tuple(value) if isinstance(value, list) else () if value is None else (value,)
-    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise UnsupportedModel(
-            f"eos_token_id: expected an integer or a list of integers, found {shown(value)}"
-        )
-    return ids
-
-
 def _validate(model: Model) -> None:
     """What the kernels rely on. The limits are those of kernels/ops."""
     rules = [
@@ -102,10 +97,9 @@ def _validate(model: Model) -> None:
         (model.vocab_size <= MAX_VOCAB, f"vocab_size must be at most {MAX_VOCAB}"),
         (model.norm_eps > 0, "rms_norm_eps must be positive"),
         (model.dtype in DTYPES, f"dtype must be one of {', '.join(DTYPES)}, found {shown(model.dtype)}"),
-        (len(model.eos_ids) <= MAX_EOS, f"eos_token_id must name at most {MAX_EOS} ids"),
         (
-            all(0 <= i < model.vocab_size for i in model.eos_ids),
-            "eos_token_id must lie inside the vocabulary",
+            len(model.eos_ids) <= MAX_EOS,
+            f"eos_token_id must name at most {MAX_EOS} ids, those of generation_config.json included",
         ),
     ]
     for holds, message in rules:

@@ -52,6 +52,7 @@ class Broken:
         self.wrong: RuntimeError | None = None
         self.beats, self.beating = 0, False
         self.hangs = False  # whatever it is told
+        self.eos_ids: tuple[int, ...] = (2,)  # of its model
         self.code, self.told = 0, list[tuple[Fault, int]]()
 
     def phase(self) -> Phase | int:
@@ -135,7 +136,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
             Limits(1, 2, 16, 1, 16, 1),
             None,
         )
-        self.config = SimpleNamespace(max_context=2, scale_forms=())
+        self.config = SimpleNamespace(max_context=2, scale_forms=(), eos_ids=broken.eos_ids)
         self.ring = self.scheduler = broken
         self._watch = Watch(broken, broken)
         self._serving, self._owned = ExitStack(), ExitStack()
@@ -160,6 +161,19 @@ def terminate() -> None:
 def test_asked_to_end(broken: Broken) -> None:
     assert run(terminate) == 0
     assert broken.controls == [Control.DRAIN]
+
+
+@pytest.mark.parametrize("eos_ids", [(), (2,)])
+def test_a_model_whose_answers_nothing_ends_is_told(
+    broken: Broken, capfd: pytest.CaptureFixture[str], eos_ids: tuple[int, ...]
+) -> None:
+    broken.eos_ids = eos_ids
+    assert run(terminate) == 0
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+    assert len(warnings) == (0 if eos_ids else 1)
+    if warnings:
+        assert "tokenizer's eos_token" in warnings[0]
+        assert "every answer goes on until max_tokens" in warnings[0]
 
 
 def test_a_scheduler_that_hangs_is_not_waited_for_a_second_time(
