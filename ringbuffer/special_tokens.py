@@ -1,8 +1,8 @@
 """The special tokens that a model directory names: what opens and closes its texts.
 
-Two files name them. transformers writes tokenizer_config.json, and special_tokens_map.json beside it until
-version 5. Of files before 2023, whose tokenizer_config.json has no `added_tokens_decoder`, transformers takes
-what the map says first; of later ones, what tokenizer_config.json says. Whatever only one file names counts.
+Two files name them: tokenizer_config.json and, of models that were written before transformers 5,
+special_tokens_map.json. Where both name one, transformers takes what the map says, unless tokenizer_config.json
+has an `added_tokens_decoder`, as later versions 4 wrote it. Whatever only one file names counts.
 """
 
 from __future__ import annotations
