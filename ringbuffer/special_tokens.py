@@ -1,8 +1,9 @@
 """The special tokens that a model directory names: what opens and closes its texts.
 
 Two files name them: tokenizer_config.json and, of models that were written before transformers 5,
-special_tokens_map.json. Where both name one, transformers takes what the map says, unless tokenizer_config.json
-has an `added_tokens_decoder`, as later versions 4 wrote it. Whatever only one file names counts.
+special_tokens_map.json. Where both name one, transformers takes what the map says, unless
+tokenizer_config.json has an `added_tokens_decoder`, as later versions 4 wrote it. Whatever only one file
+names counts.
 """
 
 from __future__ import annotations

@@ -144,6 +144,27 @@ def test_a_chat_becomes_a_prompt(family: str, directory: Path, tokenizer: Tokeni
     assert "".join(read.split()) == "".join(prompt.split())  # some marks take the spaces beside them
 
 
+def test_what_transformers_writes_anew_means_the_same(
+    family: str, directory: Path, model: Model, tmp_path: Path
+) -> None:
+    """As after a fine-tuning: version 5 has other names for fields, and other files."""
+    for kind in (
+        transformers.AutoConfig,
+        transformers.GenerationConfig,
+        transformers.PreTrainedTokenizerFast,
+    ):
+        kind.from_pretrained(directory).save_pretrained(tmp_path)
+    assert not (tmp_path / "special_tokens_map.json").exists()
+    assert read_model(tmp_path) == model
+    assert read_defaults(tmp_path) == EXPECTED[family].sampling
+    theirs = read_special_tokens(tmp_path)
+    assert read_special_tokens(directory).items() <= theirs.items()
+    source, again = read_source(directory), read_source(tmp_path)
+    assert source is not None
+    assert again is not None
+    assert again.text == source.text
+
+
 @pytest.mark.slow
 def test_a_small_model_with_published_files_is_served_and_ends_its_turns(tmp_path: Path) -> None:
     """Phi-4, whose tokenizer alone names the end of a turn, from shards whose index names too much."""
