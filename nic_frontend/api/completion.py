@@ -30,7 +30,7 @@ from nic_frontend.api.text_answer import TextAnswer
 from nic_frontend.errors import bad_request
 from nic_frontend.tokenizer import Tokenizer
 
-DEFAULT_TOKENS = 16
+DEFAULT_TOKENS = 16  # as in OpenAI's API
 
 
 async def parse_completion(body: dict[str, Any], served: Served) -> Job:
@@ -38,13 +38,13 @@ async def parse_completion(body: dict[str, Any], served: Served) -> Job:
     refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_COMPLETIONS)
     request = checked(body, CompletionRequest)
     tokenizer, limits = served.tokenizer, served.limits
-    asked = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     told = None if isinstance(request.logprobs, bool) else request.logprobs
     parameters = parse(
         request,
         limits,
-        max_tokens=asked,
+        max_tokens=request.max_tokens,
         max_tokens_field="max_tokens",
+        default_tokens=DEFAULT_TOKENS,
         logprobs=told,
         prompt_logprobs=_of_prompt(request, told),
         controls=await controls_of(request, served),

@@ -45,9 +45,12 @@ class ModelSampling(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameters:
-    """A request's parameters, checked. `max_tokens` is None for as many as fit."""
+    """A request's parameters, checked. `max_tokens` is None where the client names none: then an answer may have
+    `default_tokens`, or all that fit if those are fewer or None.
+    """
 
     max_tokens: int | None
+    default_tokens: int | None
     max_tokens_field: str
     min_tokens: int
     seed: int
@@ -83,7 +86,8 @@ class Parameters:
             return prompt
         longest = self.longest_prompt
         if longest < 0:
-            longest = max(min(limits.max_context - (self.max_tokens or 1), limits.prompt_heap), 1)
+            answer = self.default_tokens if self.max_tokens is None else self.max_tokens
+            longest = max(min(limits.max_context - (answer or 1), limits.prompt_heap), 1)
         return prompt[:longest] if self.keeps_beginning else prompt[-longest:]
 
     def answer_tokens(self, prompt_tokens: int, limits: Limits, param: str) -> int:
@@ -95,6 +99,7 @@ class Parameters:
         if self.max_tokens is None:
             max_tokens = limits.max_open_answer(room, self.n)
             max_tokens = min(max_tokens, self._told_answer(prompt_tokens, self.n, limits))
+            max_tokens = min(max_tokens, self.default_tokens or max_tokens)
         else:
             max_tokens = max(self.max_tokens, 1)  # 0: one is sampled, and not shown
         if max_tokens > room:
@@ -107,11 +112,20 @@ class Parameters:
             self._told_answer(prompt_tokens, 1, limits, max_tokens)
         if self.min_tokens > max_tokens:
             raise bad_request(
-                f"'min_tokens' is {self.min_tokens}, more than the {max_tokens} tokens of the answer",
+                f"'min_tokens' is {self.min_tokens}, more than the {max_tokens} tokens that the answer may have: "
+                f"'{self.max_tokens_field}' {self._why_so_many(max_tokens == room)}",
                 "min_tokens",
                 "invalid_value",
             )
         return max_tokens
+
+    def _why_so_many(self, fills_context: bool) -> str:
+        """Why an answer may have as many tokens as it may, behind the name of the field that could say."""
+        if self.max_tokens is not None:
+            return f"is {self.max_tokens}"
+        if fills_context or self.default_tokens is None:
+            return "was left out, and no more fit"
+        return f"is {self.default_tokens} where it is left out"
 
     def _told_answer(self, prompt_tokens: int, choices: int, limits: Limits, wanted: int = 1) -> int:
         """Tokens of an answer for whose log-probabilities the heap has room, beside those of its prompt.
@@ -158,6 +172,7 @@ def parse(
     *,
     max_tokens: int | None,
     max_tokens_field: str,
+    default_tokens: int | None = None,
     stop_field: str = "stop",
     logprobs: int | None = None,
     prompt_logprobs: int | None = None,
@@ -187,6 +202,7 @@ def parse(
     return Parameters(
         max_tokens=max_tokens,
         max_tokens_field=max_tokens_field,
+        default_tokens=default_tokens,
         min_tokens=_or(request.min_tokens, 0),
         seed=random.getrandbits(63) if request.seed is None else request.seed,
         n=n,
