@@ -59,6 +59,7 @@ class References:
         self._anchors: dict[str, Place] = {}
         self._dynamic: Counter[str] = Counter()  # anchors of that kind, by name
         self._closings: dict[int, Place] = {}
+        self._ends: set[int] = set()  # schemas from which references and `allOf` lead back to none
         self._index()
 
     def _index(self) -> None:
@@ -95,8 +96,45 @@ class References:
     def targets(self, here: Place) -> list[Place]:
         """What the references of a schema mean.
 
-        Raises GrammarRefused where one is not in the document, or may mean several schemas.
+        Raises GrammarRefused where one is not in the document, may mean several schemas, or leads back.
         """
+        self._check_end(here)
+        return self._targets(here)
+
+    def _check_end(self, here: Place) -> None:
+        """Raises GrammarRefused for a schema that is said to be valid where it is valid: by itself, it says
+        nothing, and the standard leaves its meaning open. Without recursion, because a chain may be long.
+        """
+        path: list[tuple[Place, list[Place]]] = []  # with what each leads to and was not looked at
+        on_path: set[int] = set()
+        waiting = [here]
+        while waiting or path:
+            if waiting:
+                place = waiting.pop()
+                if id(place.value) in on_path:
+                    raise GrammarRefused("it refers only to itself", place.where)
+                if isinstance(place.value, bool) or id(place.value) in self._ends:
+                    continue
+                on_path.add(id(place.value))
+                path.append((place, self._combined(place)))
+            place, rest = path[-1]
+            if rest:
+                waiting.append(rest.pop())
+                continue
+            path.pop()
+            on_path.discard(id(place.value))
+            self._ends.add(id(place.value))
+
+    def _combined(self, here: Place) -> list[Place]:
+        """The schemas that whatever is valid for this one must be valid for, too."""
+        assert isinstance(here.value, dict)
+        parts = here.value.get("allOf")
+        if not isinstance(parts, list) or ("$ref" in here.value and self.alone):
+            parts = []
+        inner = [here.inner(part, "allOf", i) for i, part in enumerate(parts) if isinstance(part, dict)]
+        return [*self._targets(here), *inner]
+
+    def _targets(self, here: Place) -> list[Place]:
         assert isinstance(here.value, dict)
         found = []
         for keyword in REFERENCES:

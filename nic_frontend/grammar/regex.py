@@ -1,12 +1,14 @@
 r"""Regular expressions as they are written in ECMAScript (JSON Schema's `pattern`), Python and Rust.
 
 Where those differ, what all of them accept is meant: `\d` is 0 to 9, and `\D` nothing that any of them calls
-a digit; `.` is no end of a line; `$` is the very end. Refused are what needs memory (back-references), and
-what depends on text outside of the match (look-behind, word boundaries), but for `^` and `$`, and for look-
-ahead in front of everything.
+a digit; `.` is no end of a line; `$` is the very end. Refused are what needs memory (back-references), what
+depends on text outside of the match (look-behind, word boundaries), but for `^` and `$`, and for look-ahead
+in front of everything, and repetitions that are an error or other text in one of them (`a{,3}`, `a**`).
 """
 
 from __future__ import annotations
+
+import re
 
 from nic_frontend.grammar import characters
 from nic_frontend.grammar.characters import Ranges, complement, single, united
@@ -30,6 +32,7 @@ MAX_COUNT = 65_535
 CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 CLASSES = {"d": characters.DIGITS, "w": characters.WORD, "s": characters.SPACE}
 QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+COUNTS = re.compile(r"\{([0-9]*)(?:(,)([0-9]*))?\}")
 LOOK = ("(?=", "(?!")
 
 
@@ -131,32 +134,39 @@ class Reader:
         return sequence(*parts)
 
     def _quantified(self, part: Expression) -> Expression:
-        while (bounds := self._bounds()) is not None:
-            if part in (BEGIN, END):
-                raise self._wrong("an anchor is repeated")
-            part = repeated(part, *bounds)
-            if self._peek() == "+":
-                raise self._wrong("a possessive quantifier is not supported")
-            self._takes("?")  # a lazy one finds the same texts
-        return part
+        if (bounds := self._bounds()) is None:
+            return part
+        if part in (BEGIN, END):
+            raise self._wrong("an anchor is repeated")
+        if self._peek() == "+":
+            raise self._wrong("a possessive quantifier is not supported")
+        self._takes("?")  # a lazy one finds the same texts
+        begin = self.at
+        if self._bounds() is not None:
+            again = self.pattern[begin : self.at]
+            raise self._wrong(
+                f"{again!r} repeats a repetition, which has to be a group, such as (?:a*){again},"
+            )
+        return repeated(part, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
+        """Of the quantifier that stands next, if one does: a brace may also stand for itself."""
         if self._peek() in QUANTIFIERS and self._peek():
             return QUANTIFIERS[self._next()]
-        if self._peek() != "{":
+        if (counts := COUNTS.match(self.pattern, self.at)) is None or counts.group() == "{}":
             return None
-        end = self.pattern.find("}", self.at)
-        least, comma, most = self.pattern[self.at + 1 : end].partition(",") if end >= 0 else ("", "", "")
-        if not (least or most) or not (least.isdecimal() or not least) or not (most.isdecimal() or not most):
-            return None  # a brace that stands for itself
-        if max(len(least), len(most)) > 6:
+        least, comma, most = counts.groups()
+        if not least:
+            why = "has no first count, which some dialects take for 0 and others for text: write"
+            raise self._wrong(f"{counts.group()!r} {why} {{0,{most}}}, or \\{counts.group()} for the text,")
+        if max(len(least), len(most or "")) > 6:
             raise self._wrong("a count is too large")
-        bounds = int(least or 0), (int(most) if most else None) if comma else int(least)
+        bounds = int(least), (int(most) if most else None) if comma else int(least)
         if bounds[1] is not None and bounds[1] < bounds[0]:
             raise self._wrong("the counts are in the wrong order")
         if max(bounds[0], bounds[1] or 0) > MAX_COUNT:
             raise self._wrong("a count is too large")
-        self.at = end + 1
+        self.at = counts.end()
         return bounds
 
     def _atom(self) -> Expression:
@@ -175,6 +185,12 @@ class Reader:
             return self._escaped()
         if character in QUANTIFIERS:
             raise self._wrong(f"{character!r} repeats nothing")
+        if (
+            character == "{"
+            and (counts := COUNTS.match(self.pattern, self.at - 1))
+            and counts.group() != "{}"
+        ):
+            raise self._wrong(f"{counts.group()!r} repeats nothing; write \\{counts.group()} for the text,")
         return self._of(single(character))
 
     def _of(self, ranges: Ranges) -> Expression:

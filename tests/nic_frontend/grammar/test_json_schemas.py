@@ -187,11 +187,52 @@ def test_lengths() -> None:
         ({"$defs": {"a": {"$id": "a", "$dynamicAnchor": "x"}, "b": {"$dynamicAnchor": "x"}}, "$dynamicRef": "#x"}, r"may mean several schemas \(at #/\$dynamicRef\)"),
         ({"format": "regex"}, r"the format 'regex' is not supported \(at #/format\)"),
         ({"$dynamicRef": "#x"}, r"\$dynamicRef"),
+        ({"properties": {"a": {"pattern": "^[a-z]{,3}$"}}}, r"write \{0,3\}.*\(at #/properties/a/pattern\)"),
     ],
 )  # fmt: skip
 def test_what_is_refused(schema: Any, why: str) -> None:
     with pytest.raises(GrammarRefused, match=why):
         of_schema(schema)
+
+
+CIRCLE = {f"n{i}": {"$ref": f"#/$defs/n{(i + 1) % 300}"} for i in range(300)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "where"),
+    [
+        ({"$ref": "#"}, "#"),
+        ({"$ref": "#/$defs/n", "$defs": {"n": {"$ref": "#/$defs/n"}}}, "#/$defs/n"),
+        ({"$ref": "#/$defs/n", "$defs": {"n": {"$ref": "#/$defs/n", "title": "N", "default": 1}}}, "#/$defs/n"),
+        ({"$ref": "#/$defs/n", "$defs": {"n": {"$ref": "#/$defs/m"}, "m": {"$ref": "#/$defs/n"}}}, "#/$defs/n"),
+        ({"properties": {"a": {"$ref": "#/$defs/n0"}}, "$defs": CIRCLE}, "#/$defs/n0"),
+        ({"items": {"$ref": "#/items"}}, "#/items"),
+        ({"allOf": [{"$ref": "#"}]}, "#"),
+        ({"items": {"allOf": [{"allOf": [{"$ref": "#/items"}]}]}}, "#/items"),
+        ({"$ref": "#/$defs/n", "$defs": {"n": {"allOf": [{"type": "integer"}, {"$ref": "#/$defs/n"}]}}}, "#/$defs/n"),
+        ({"enum": [1], "$ref": "#/$defs/n", "$defs": {"n": {"$ref": "#/$defs/n"}}}, "#/$defs/n"),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/n"}], "$defs": {"n": {"$ref": "#/$defs/n"}}}, "#/$defs/n"),
+        ({"not": {"$ref": "#/$defs/n"}, "$defs": {"n": {"$ref": "#/$defs/n"}}}, "#/$defs/n"),
+        ({"$dynamicAnchor": "x", "$dynamicRef": "#x"}, "#"),
+        ({"$recursiveAnchor": True, "$recursiveRef": "#"}, "#"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#", "allOf": [{}]}, "#"),
+    ],
+)  # fmt: skip
+def test_schemas_that_refer_only_to_themselves_are_refused(schema: Any, where: str) -> None:
+    """Validators never end at them; a grammar would allow any text in their place."""
+    with pytest.raises(GrammarRefused) as refused:
+        compiled(of_schema(schema), MAX_WORDS)
+    assert (refused.value.message, refused.value.where) == ("it refers only to itself", where)
+
+
+def test_schemas_that_are_referred_to_twice_and_lists_of_themselves_are_taken() -> None:
+    whole = {"type": "integer"}
+    twice = {"allOf": [{"$ref": "#/$defs/i"}, {"allOf": [{"$ref": "#/$defs/i"}]}], "$defs": {"i": whole}}
+    assert taken(of_schema(twice), "7", '"a"') == [True, False]
+    list_of_itself = {"type": "array", "items": {"allOf": [{"$ref": "#"}]}}
+    assert taken(of_schema(list_of_itself), "[[],[[]]]", "[1]") == [True, False]
+    chain = {"$defs": {**CIRCLE, "n299": whole}, "$ref": "#/$defs/n200"}
+    assert taken(of_schema(chain), "7", '"a"') == [True, False]
 
 
 def test_dynamic_references_that_can_mean_one_schema() -> None:
