@@ -45,8 +45,8 @@ class ModelSampling(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameters:
-    """A request's parameters, checked. `max_tokens` is None where the client names none: then an answer may have
-    `default_tokens`, or all that fit if those are fewer or None.
+    """A request's parameters, checked. `max_tokens` is None where the client names none: then an answer may
+    have `default_tokens`, or all that fit if those are fewer or None.
     """
 
     max_tokens: int | None
@@ -112,8 +112,8 @@ class Parameters:
             self._told_answer(prompt_tokens, 1, limits, max_tokens)
         if self.min_tokens > max_tokens:
             raise bad_request(
-                f"'min_tokens' is {self.min_tokens}, more than the {max_tokens} tokens that the answer may have: "
-                f"'{self.max_tokens_field}' {self._why_so_many(max_tokens == room)}",
+                f"'min_tokens' is {self.min_tokens}, more than the {max_tokens} tokens that the answer may "
+                f"have: '{self.max_tokens_field}' {self._why_so_many(max_tokens == room)}",
                 "min_tokens",
                 "invalid_value",
             )
