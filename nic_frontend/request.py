@@ -72,6 +72,7 @@ class Mailbox:
         self._arrivals: list[Arrival] = []
         self._held_up = 0  # tokens that came since the last `take` while the client held the handler up
         self._failure: Exception | None = None
+        self._nudged = False
         self._waiter: asyncio.Future[None] | None = None
         self.sending = (
             False  # the handler is in `send`: seen from outside only when the client holds it up there
@@ -96,6 +97,11 @@ class Mailbox:
             self._failure = failure
             self._wake()
 
+    def nudge(self) -> None:
+        """The next `take` returns at once, also where nothing has arrived."""
+        self._nudged = True
+        self._wake()
+
     def abandon(self) -> None:
         """Ends the handler even where it is stuck: in `send`, because the client does not read."""
         self.abandoned = True
@@ -111,12 +117,13 @@ class Mailbox:
             self.fail(failure)
 
     async def take(self) -> list[Arrival]:
-        """Waits for arrivals and returns all of them. Raises what `fail` was given."""
-        while not self._arrivals and self._failure is None:
+        """Waits for arrivals, or a nudge, and returns all that there are. Raises what `fail` was given."""
+        while not self._arrivals and self._failure is None and not self._nudged:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         self.check()
         arrivals, self._arrivals, self._held_up = self._arrivals, [], 0
+        self._nudged = False
         return arrivals
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from nic_frontend.request import Request
 
 # Ends of lines to many readers of lines (httpx, str.splitlines), and none in server-sent events.
 LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+KEEP_ALIVE = ": keep-alive\n\n"  # a comment, which says nothing (HTML standard, "Server-sent events")
 NOTHING = "null"  # in the place of log-probabilities that nobody asked for
 
 
@@ -63,6 +64,8 @@ class Control(Protocol):
 
 class Answer(Protocol):
     """One call's answer in the form of one endpoint, either as a stream of events or as a whole."""
+
+    keep_alive: str  # what a stream sends that would be silent for too long
 
     def begin(self, requests: list[Request], control: Control) -> None:
         """The call's choices were submitted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nic_frontend.api.answer import Control, Shown, Usage
+from nic_frontend.api.answer import KEEP_ALIVE, Control, Shown, Usage
 from nic_frontend.api.logprobs import Words
 from nic_frontend.api.parts import Part, Parts
 from nic_frontend.errors import ApiError
@@ -19,6 +19,8 @@ class BlockAnswer:
     """A subclass says how a block is opened, continued and closed, as server-sent events, and what is around
     them.
     """
+
+    keep_alive = KEEP_ALIVE
 
     def __init__(self, splitter: Splitter) -> None:
         self.splitter = splitter

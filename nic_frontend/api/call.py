@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nic_frontend.api.answer import Answer, Shown, Usage
 from nic_frontend.api.job import Job
+from nic_frontend.api.silence import Silence
 from nic_frontend.asgi import STREAM, Receive, Send, encoded, respond_json
 from nic_frontend.errors import ApiError, took_too_long
 from nic_frontend.generation import Ending, Generation
@@ -157,20 +158,26 @@ class Call:
 
     async def _stream(self, send: Send, answer: Answer) -> None:
         headers = [*STREAM, *encoded(self._job.warning_headers())]
-        await self._send(send, {"type": "http.response.start", "status": 200, "headers": headers})
-        text = answer.opening()
+        silence = Silence(self._mailbox)
         try:
+            await self._send(send, {"type": "http.response.start", "status": 200, "headers": headers})
+            text = answer.opening()
             while True:
                 if text:
                     body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
                     await self._send(send, body)
+                    silence.broken()
                 if self._finished():
                     break
                 text = "".join(await self._show(answer.events))
+                if silence.is_long:
+                    text = text or answer.keep_alive
         except ApiError as error:
             closing = answer.failed(error)
         else:
             closing = answer.closing(self._usage())
+        finally:
+            silence.end()
         await self._send(send, {"type": "http.response.body", "body": closing.encode()})
 
     async def _send(self, send: Send, message: dict[str, Any]) -> None:
@@ -179,8 +186,8 @@ class Call:
         self._mailbox.sending = False
 
     async def _take(self) -> list[Shown]:
-        """Waits for arrivals, and says what each of them shows. A token that shows none is an event, too:
-        clients count chunks, and proxies see silence.
+        """Waits for arrivals, and says what each of them shows; none where only the silence has become long.
+        A token that shows none is an event, too: clients count chunks.
 
         However much has arrived, other calls get their turn after each BURST_TOKENS of it (F10).
         """

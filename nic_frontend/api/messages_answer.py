@@ -19,6 +19,8 @@ STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_
 class MessagesAnswer(BlockAnswer):
     """`fills_context`: what ends an answer that is cut off is the context, not what the request asked for."""
 
+    keep_alive = 'event: ping\ndata: {"type":"ping"}\n\n'  # as Anthropic's API has it
+
     def __init__(self, model: str, splitter: Splitter, *, fills_context: bool) -> None:
         super().__init__(splitter)
         self._fills_context = fills_context

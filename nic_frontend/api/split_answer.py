@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nic_frontend.api.answer import NOTHING, Control, Shown, Usage, compact, quoted
+from nic_frontend.api.answer import KEEP_ALIVE, NOTHING, Control, Shown, Usage, compact, quoted
 from nic_frontend.api.envelope import Envelope
 from nic_frontend.api.logprobs import (
     Entry,
@@ -29,6 +29,8 @@ CONTINUED = '"function":{'  # of a call that the client knows
 
 class SplitAnswer:
     """One event per token, whether it shows something or not."""
+
+    keep_alive = KEEP_ALIVE
 
     def __init__(
         self,

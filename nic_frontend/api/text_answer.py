@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nic_frontend.api.answer import NOTHING, Control, Shown, Usage, compact, quoted
+from nic_frontend.api.answer import KEEP_ALIVE, NOTHING, Control, Shown, Usage, compact, quoted
 from nic_frontend.api.envelope import Envelope
 from nic_frontend.api.logprobs import (
     NO_WORDS,
@@ -26,6 +26,8 @@ from nic_frontend.request import Request
 
 class TextAnswer:
     """One event per token, whether it shows text or not. `echoes` are what the choices' texts begin with."""
+
+    keep_alive = KEEP_ALIVE
 
     def __init__(
         self, chat: bool, model: str, parameters: Parameters, echoes: list[str], texts: TokenTexts
