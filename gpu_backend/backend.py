@@ -103,6 +103,7 @@ class Backend:
             limits.grammar_words,
             limits.max_prefill_tokens,
             limits.priorities,
+            self.config.eos_ids,
         )
         self.exchange: ExchangeProcess | None = None
         with ExitStack() as owned:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nic_frontend import errors
-from nic_frontend.api import openapi
+from nic_frontend.api import contradictions, openapi
 from nic_frontend.api.call import Call
 from nic_frontend.api.chat import parse_chat
 from nic_frontend.api.completion import parse_completion
@@ -161,6 +161,7 @@ class Endpoints:
                 fill_in(body, service.sampling_defaults)
                 job = await parse(body, service.served)
             requests = self._requests(job, arrived, scope["client_number"])
+            contradictions.check(requests[0], job.grammars.param, service.served)
             record = record_of(scope)
             record.requests = requests
             call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nic_frontend.detokenizer import Detokenizer
-from nic_frontend.reasons import error_of
 from nic_frontend.stop import StopAutomaton, StopStrings
 from ringbuffer.abi import Reason
 
@@ -53,12 +52,9 @@ class Generation:
         return shown
 
     def finish(self, last: list[int], reason: int) -> str:
-        """The scheduler ended the answer with the tokens `last`: the rest of the text.
-
-        Raises ApiError when it failed (R7).
+        """The scheduler ended the answer with the tokens `last`, for one of the reasons for which answers end
+        (reasons.ANSWERED): the rest of the text.
         """
-        if reason not in (Reason.EOS, Reason.STOP_ID, Reason.LENGTH):
-            raise error_of(reason)
         stop_token = last[-1] if last and reason != Reason.LENGTH else None
         shown = ""
         for token in last[:-1] if stop_token is not None and not self._include_stop else last:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from nic_frontend.errors import ApiError, bad_request, context_length_exceeded, unavailable
 from ringbuffer.abi import Reason
 
+ANSWERED = (Reason.EOS, Reason.STOP_ID, Reason.LENGTH)  # for these, an answer ends
+
 # Made anew each time: an exception that is raised again keeps the frames of every time that it was.
 REASONS: dict[Reason, Callable[[], ApiError]] = {
     Reason.BAD_CHECKSUM: lambda: ApiError(
@@ -23,8 +25,7 @@ REASONS: dict[Reason, Callable[[], ApiError]] = {
     Reason.ENGINE_FAULT: lambda: ApiError(500, "the engine failed"),
     Reason.NUMERICAL_FAULT: lambda: ApiError(
         500,
-        "there was no token to sample: the model's logits were all NaN or -inf, or 'allowed_token_ids' and "
-        "'bad_words' left none",
+        "there was no token to sample: the model's logits were all NaN or -inf",
         code="numerical_fault",
     ),
     Reason.BAD_GRAMMAR: lambda: ApiError(

@@ -156,8 +156,13 @@ class Request:
     first_token: float = 0.0
     last_token: float = 0.0
     ended: bool = field(default=False)
+    answered: list[int] | None = None  # its tokens, where which may follow depends on them
     logprobs: list[int] = field(default_factory=list)  # halves of words, of the tokens that come next
     prompt_logprobs: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if len(self.sampling.controls.words):
+            self.answered = []
 
     @property
     def told_cached_tokens(self) -> int:

@@ -163,6 +163,8 @@ class RequestTracker:
                     request.cached_tokens = min(cached, len(request.prompt))
                     request.prefill_s = prefill_us / 1e6
                 self._metrics.on_tokens(request, n_tokens, now)
+                if request.answered is not None:
+                    request.answered += tokens[begin:at]
             finished = kind == EVENT_FINISHED
             if finished:
                 self._end(request)

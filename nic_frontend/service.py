@@ -151,6 +151,7 @@ class Service:
                 **{name: int(header[name]) for name in names},
                 max_choices=min(options.max_choices, self.lease.n_slots),
                 priorities=bool(header["priorities"]),
+                eos_ids=tuple(header["eos"][: int(header["n_eos"])].tolist()),
             )
             self.bodies, self.metrics = Bodies(options.body_memory_bytes), Metrics()
             longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)

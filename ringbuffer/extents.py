@@ -40,6 +40,7 @@ class Controls(NamedTuple):
     n_biases: int
     ban_words: int
     flags: int
+    vocab_size: int = 0
 
 
 NO_CONTROLS = Controls(np.zeros(0, np.uint32), 0, 0, 0)
@@ -64,7 +65,26 @@ def controls(
     pairs[:, 1] = np.array(list(biases.values()), np.float32).view(np.uint32)
     banned = [token for ban in bans for token in (*ban[:-1], ban[-1] | abi.BAN_END)]
     words = np.concatenate([mask, pairs.ravel(), np.array(banned, np.uint32)])
-    return Controls(words, len(biases), len(banned), 0 if allowed is None else abi.RequestFlags.ALLOWS)
+    flags = 0 if allowed is None else abi.RequestFlags.ALLOWS
+    return Controls(words, len(biases), len(banned), flags, vocab_size)
+
+
+def left_by(controls: Controls, answered: Sequence[int]) -> NDArray[np.bool_]:
+    """The tokens [vocab_size] that mask and bans leave behind the `answered` ones (kernels' controls.h)."""
+    left = np.ones(controls.vocab_size, np.bool_)
+    n_mask = mask_words(controls.vocab_size) if controls.flags & abi.RequestFlags.ALLOWS else 0
+    if n_mask:
+        bits = np.unpackbits(controls.words[:n_mask].view(np.uint8), bitorder="little")
+        left = bits[: controls.vocab_size].astype(np.bool_)
+    ban: list[int] = []
+    for word in controls.words[n_mask + 2 * controls.n_biases :].tolist():
+        ban.append(word & ~abi.BAN_END)
+        if word & abi.BAN_END:
+            *before, last = ban
+            if not before or list(answered[-len(before) :]) == before:
+                left[last] = False
+            ban = []
+    return left
 
 
 def logprobs(words: NDArray[np.uint64]) -> tuple[Words, NDArray[np.float32]]:

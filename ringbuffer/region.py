@@ -116,6 +116,7 @@ class ModelFacts:
     max_grammar_words: int = 0  # of one request's grammar; 0: none is taken
     max_prefill_tokens: int = 0  # in one step; 0: not told
     priorities: bool = False  # the scheduler goes by those of requests
+    eos_ids: tuple[int, ...] = ()  # tokens that end an answer
 
 
 def model_fingerprint(directory: Path) -> bytes:
@@ -249,6 +250,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "max_grammar_words": facts.max_grammar_words,
         "max_prefill_tokens": facts.max_prefill_tokens,
         "priorities": facts.priorities,
+        "n_eos": len(facts.eos_ids),
         "fingerprint": np.frombuffer(facts.fingerprint, dtype=np.uint8),
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),
@@ -257,6 +259,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         values[f"{section}_offset"] = at[section]
     for name, value in values.items():
         header[name][0] = value
+    header["eos"][0, : len(facts.eos_ids)] = facts.eos_ids
     return header
 
 

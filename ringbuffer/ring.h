@@ -179,7 +179,9 @@ struct blink_header {
   uint32_t kv_event_bytes;    /* from one record to the next, its tokens included; a multiple of 64 */
   uint32_t max_prefill_tokens; /* prompt tokens in one step; 0: not told */
   uint32_t priorities;         /* 0: this backend serves all requests as if their priority were 0 */
-  uint8_t pad0[200];
+  uint32_t n_eos;
+  uint32_t eos[8]; /* the tokens that end an answer, n_eos of them (BLINK_MAX_EOS of kernels/step.h) */
+  uint8_t pad0[164];
   /* B */
   uint64_t control; /* enum blink_control */
   uint8_t pad1[120];

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xa16a332520917ea5ull
+#define BLINK_RING_LAYOUT_HASH 0x3f612c1c756b0e43ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -74,7 +74,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_capacity) == 296, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, kv_event_bytes) == 300, "blink_header.kv_event_bytes");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_prefill_tokens) == 304, "blink_header.max_prefill_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, priorities) == 308, "blink_header.priorities");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 312, "blink_header.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, n_eos) == 312, "blink_header.n_eos");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, eos) == 316, "blink_header.eos");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 348, "blink_header.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, control) == 512, "blink_header.control");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad1) == 520, "blink_header.pad1");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, phase) == 640, "blink_header.phase");
@@ -210,6 +212,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_header, kv_event_bytes) \
   X(blink_header, max_prefill_tokens) \
   X(blink_header, priorities) \
+  X(blink_header, n_eos) \
+  X(blink_header, eos) \
   X(blink_header, pad0) \
   X(blink_header, control) \
   X(blink_header, pad1) \

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from blink.dynamo.logprobs import of_answer
-from blink.dynamo.request import ring_requests
+from blink.dynamo.request import FORM, ring_requests
+from nic_frontend.api import contradictions
 from nic_frontend.api.logprobs import prompt_logprobs
-from nic_frontend.reasons import error_of
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.service import Service
 from ringbuffer.abi import Reason
@@ -47,7 +47,8 @@ class Call:
         if arrival.reason is None:
             return chunk
         if arrival.reason not in FINISH_REASONS:
-            raise error_of(arrival.reason)
+            eos_ids = self._service.limits.eos_ids
+            raise contradictions.ended(request, arrival.reason, FORM, eos_ids)
         reason = FINISH_REASONS[Reason(arrival.reason)]
         self._finished[request.index] = reason
         if request.sampling.prompt_logprobs is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.api import contradictions
 from nic_frontend.api.constraint import Blocks, Constraint, blocks_of, check_ends
 from nic_frontend.api.controls import controls_of
 from nic_frontend.api.fields import Neutral, check_tokens, refuse_unsupported
@@ -26,6 +27,7 @@ from nic_frontend.request import Mailbox, Request
 from nic_frontend.sampling_defaults import fill_in
 
 PROMPT = "token_ids"
+FORM = "guided_decoding"  # what an answer's form is called there
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "seed", "n", "best_of", "logit_bias", "allowed_token_ids", "bad_words",
@@ -81,9 +83,11 @@ async def ring_requests(
     blocks = await _blocks(request, prompt, bool(asked.get("require_reasoning")), served)
     check_ends(parameters, blocks)
     arrived = time.perf_counter()
-    return [
+    requests = [
         Request(i, prompt, one, mailbox, arrived, grammar=blocks.whole) for i, one in enumerate(samplings)
     ]
+    contradictions.check(requests[0], FORM, served)
+    return requests
 
 
 def _sampling(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nic_frontend.api import contradictions
 from nic_frontend.api.answer import Answer, Shown, Usage
 from nic_frontend.api.job import Job
 from nic_frontend.api.silence import Silence
@@ -22,6 +23,7 @@ from nic_frontend.asgi import STREAM, Receive, Send, encoded, respond_json
 from nic_frontend.errors import ApiError, took_too_long
 from nic_frontend.generation import Ending, Generation
 from nic_frontend.metrics import Metrics
+from nic_frontend.reasons import ANSWERED
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.request_tracker import RequestTracker
 from nic_frontend.stop import StopAutomaton
@@ -221,15 +223,22 @@ class Call:
             if self._job.conclusion and generation.held:
                 self._held[index, generation.n_tokens] = generation.held
         if arrival.reason is not None and generation.ending is None:
-            pieces.append(generation.finish(tokens[-1:], arrival.reason))
+            pieces.append(self._finish(arrival, arrival.reason))
         told = None if arrival.logprobs is None else arrival.logprobs[: len(pieces)]
         return Shown(index, pieces, tokens[: len(pieces)], generation.ending, generation.n_tokens, told)
+
+    def _finish(self, arrival: Arrival, reason: int) -> str:
+        """The rest of a choice's text. Raises ApiError when the scheduler ended it without an answer (R7)."""
+        if reason not in ANSWERED:
+            p = self._job.parameters
+            raise contradictions.ended(arrival.request, reason, self._job.grammars.param, p.eos_ids)
+        return self._generations[arrival.request.index].finish(arrival.tokens[-1:], reason)
 
     def _only_prompt(self, arrival: Arrival) -> Shown:
         """Nothing of an answer is wanted: the token that was sampled behind the prompt is dropped."""
         generation = self._generations[arrival.request.index]
         if not arrival.tokens and arrival.reason is not None:
-            generation.finish([], arrival.reason)  # which says what went wrong
+            self._finish(arrival, arrival.reason)  # which says what went wrong
         generation.ending = Ending("length")
         self._tracker.cancel(arrival.request)
         return Shown(arrival.request.index, [], [], generation.ending, 0)

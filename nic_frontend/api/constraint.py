@@ -66,6 +66,7 @@ class Blocks(NamedTuple):
 
     whole: bytes | None = None
     concluding: bytes | None = None  # of an answer whose thinking was ended
+    param: str = ""  # the request's field that they come from
 
 
 NO_BLOCKS = Blocks()
@@ -83,7 +84,8 @@ async def blocks_of(
         return NO_BLOCKS
     maker = Maker(constraint, parser, served)
     whole = await maker.block(reasoning)
-    return Blocks(whole, await maker.block(None) if concludes and reasoning is not None else None)
+    concluding = await maker.block(None) if concludes and reasoning is not None else None
+    return Blocks(whole, concluding, constraint.param)
 
 
 class Maker:
@@ -152,7 +154,9 @@ def check_ends(parameters: Parameters, grammars: Blocks) -> None:
     for name in ("min_tokens", "ignore_eos"):
         if grammars.whole is not None and getattr(parameters, name):
             raise bad_request(
-                f"{name!r} does not go with an answer whose form is given", name, "invalid_value"
+                f"{name!r} does not go with {grammars.param!r}, which says where an answer ends",
+                name,
+                "invalid_value",
             )
 
 

@@ -10,8 +10,8 @@ from ringbuffer import abi
 
 @dataclass(frozen=True)
 class Limits:
-    """What this server can do, from the ring's header, the lease and its options. Tokens, but for the last
-    two.
+    """What this server can do, from the ring's header, the lease and its options. Numbers are of tokens, but
+    for `max_choices`.
     """
 
     max_context: int
@@ -20,6 +20,7 @@ class Limits:
     vocab_size: int
     max_choices: int  # prompts times n of one request
     priorities: bool = False  # requests may have one that is not 0
+    eos_ids: tuple[int, ...] = ()  # tokens that end an answer
 
     def check_choices(self, prompts: int, n: int, param: str) -> None:
         """Raises ApiError 400 when this server could never hold that many choices at once."""

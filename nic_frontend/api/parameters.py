@@ -66,6 +66,7 @@ class Parameters:
     presence_penalty: float
     frequency_penalty: float
     ignore_eos: bool
+    eos_ids: tuple[int, ...]  # the model's
     stop_ids: tuple[int, ...]
     salt: tuple[int, int]
     priority: int
@@ -217,6 +218,7 @@ def parse(
         presence_penalty=_or(request.presence_penalty, 0.0),
         frequency_penalty=_or(request.frequency_penalty, 0.0),
         ignore_eos=bool(request.ignore_eos),
+        eos_ids=limits.eos_ids,
         stop_ids=tuple(stop_ids),
         salt=_salt(request.cache_salt),
         priority=limits.checked_priority(request.priority or 0),

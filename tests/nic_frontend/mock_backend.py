@@ -53,7 +53,7 @@ class MockBackend:
     ) -> None:
         facts = ModelFacts(
             model_fingerprint(model_dir), "tiny", device, vocab_size, max_context, n_slots, 100, 16,
-            max_grammar_words=max_grammar_words, priorities=priorities,
+            max_grammar_words=max_grammar_words, priorities=priorities, eos_ids=(eos,),
         )  # fmt: skip
         whole = n_slots // n_leases * rounded_up(max_context, abi.PROMPT_GRANULE)
         self.geometry = Geometry(n_slots, n_leases, prompt_heap or whole, output_heap or whole)

@@ -69,3 +69,7 @@ def test_words_are_aligned(dtype: np.dtype[np.void]) -> None:
     for name, (field, offset, *_) in dtype.fields.items():
         if field == np.dtype("<u8"):
             assert offset % 8 == 0, name
+
+
+def test_the_header_has_room_for_as_many_ends_as_a_model_may_have() -> None:
+    assert ringbuffer.abi.Header["eos"].shape == (gpu_backend.abi.MAX_EOS,)
