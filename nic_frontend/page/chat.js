@@ -1,34 +1,6 @@
 // The chat: what was said, and an answer as it comes.
 
-let said = []; // messages as the API takes them
-let answering = null; // an AbortController while an answer comes
-
-function hint() {
-  const text = "What you ask goes to the model that this server has. Watch on the right what it makes the machine do.";
-  byId("messages").replaceChildren(element("p", "hint", text));
-}
-
-// A message on the page, scrolled to. Returns what its text goes into.
-function addMessage(kind, text) {
-  const list = byId("messages");
-  list.querySelector(".hint")?.remove();
-  const message = element("div", `message ${kind}`);
-  const body = element("span", "", text);
-  message.append(body);
-  list.append(message);
-  list.scrollTop = list.scrollHeight;
-  return { message, body };
-}
-
-// The request for the next answer: its URL and its body.
-function request(question) {
-  const body = { stream: true, stream_options: { include_usage: true } };
-  const temperature = byId("temperature").value, most = byId("max-tokens").value;
-  if (temperature !== "") body.temperature = Number(temperature);
-  if (most !== "") body.max_tokens = Number(most);
-  if (byId("plain").checked) return ["/v1/completions", { ...body, prompt: question }];
-  return ["/v1/chat/completions", { ...body, messages: said }];
-}
+const HINT = "What you ask goes to the model that this server has. Watch on the right what it makes the machine do.";
 
 // Events of a stream, as objects.
 async function* events(answer) {
@@ -45,58 +17,94 @@ async function* events(answer) {
   }
 }
 
-async function ask(question) {
-  said.push({ role: "user", content: question });
-  addMessage("user", question);
-  answering = new AbortController();
-  byId("send").textContent = "Stop";
-  try {
-    await showAnswer(question);
-  } catch (error) {
-    if (error.name !== "AbortError") addMessage("error", error.message);
-    const last = said.at(-1);
-    if (last.role === "user") said.pop(); // no answer: the next question does not lean on this one
-  } finally {
-    answering = null;
-    byId("send").textContent = "Send";
+// A conversation, and the part of the page that shows it. An answer holds on to the chat that it belongs to: whatever
+// still comes of it when another chat has begun stays there, unseen.
+class Chat {
+  constructor() {
+    this.said = []; // messages as the API takes them
+    this.answering = null; // an AbortController while an answer comes
+    this.log = element("div", "log");
+    this.log.append(element("p", "hint", HINT));
   }
-}
 
-async function showAnswer(question) {
-  const [url, body] = request(question);
-  const began = performance.now();
-  const answer = await fetch(url, {
-    method: "POST",
-    headers: { "content-type": "application/json", ...keyHeaders() },
-    body: JSON.stringify(body),
-    signal: answering.signal,
-  });
-  if (answer.status === 401) askForKey();
-  if (!answer.ok) throw new Error((await answer.json()).error.message);
-  const shown = addMessage("assistant", "");
-  const thought = element("span", "thought");
-  shown.message.prepend(thought);
-  const figures = { first: null, last: null, chunks: 0, usage: null };
-  const message = { role: "assistant", content: "" };
-  try {
-    for await (const event of events(answer)) {
-      if (event.error) throw new Error(event.error.message);
-      if (event.usage) figures.usage = event.usage;
-      const choice = event.choices?.[0];
-      if (!choice) continue;
-      figures.last = performance.now();
-      figures.first ??= figures.last;
-      figures.chunks += 1;
-      const list = byId("messages"), atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-      thought.textContent += choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
-      message.content += choice.delta?.content ?? choice.text ?? "";
-      shown.body.textContent = message.content;
-      if (atEnd) list.scrollTop = list.scrollHeight;
+  // A message on the page, scrolled to. Returns what its text goes into.
+  addMessage(kind, text) {
+    this.log.querySelector(".hint")?.remove();
+    const message = element("div", `message ${kind}`);
+    const body = element("span", "", text);
+    message.append(body);
+    this.log.append(message);
+    this.scroll();
+    return { message, body };
+  }
+
+  scroll() {
+    const list = byId("messages");
+    if (this === chat) list.scrollTop = list.scrollHeight;
+  }
+
+  // The request for the next answer: its URL and its body.
+  request(question) {
+    const body = { stream: true, stream_options: { include_usage: true } };
+    const temperature = byId("temperature").value, most = byId("max-tokens").value;
+    if (temperature !== "") body.temperature = Number(temperature);
+    if (most !== "") body.max_tokens = Number(most);
+    if (byId("plain").checked) return ["/v1/completions", { ...body, prompt: question }];
+    return ["/v1/chat/completions", { ...body, messages: this.said }];
+  }
+
+  async ask(question) {
+    this.said.push({ role: "user", content: question });
+    this.addMessage("user", question);
+    this.answering = new AbortController();
+    showSend();
+    try {
+      await this.showAnswer(question);
+    } catch (error) {
+      if (error.name !== "AbortError") this.addMessage("error", error.message);
+      if (this.said.at(-1).role === "user") this.said.pop(); // no answer: the next question does not lean on this one
+    } finally {
+      this.answering = null;
+      showSend();
     }
-  } finally {
-    if (message.content) said.push(message);
-    shown.message.append(element("span", "figures", describe(figures, began)));
-    byId("messages").scrollTop = byId("messages").scrollHeight;
+  }
+
+  async showAnswer(question) {
+    const [url, body] = this.request(question);
+    const began = performance.now();
+    const answer = await fetch(url, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...keyHeaders() },
+      body: JSON.stringify(body),
+      signal: this.answering.signal,
+    });
+    if (answer.status === 401) askForKey();
+    if (!answer.ok) throw new Error((await answer.json()).error.message);
+    const shown = this.addMessage("assistant", "");
+    const thought = element("span", "thought");
+    shown.message.prepend(thought);
+    const figures = { first: null, last: null, chunks: 0, usage: null };
+    const message = { role: "assistant", content: "" };
+    try {
+      for await (const event of events(answer)) {
+        if (event.error) throw new Error(event.error.message);
+        if (event.usage) figures.usage = event.usage;
+        const choice = event.choices?.[0];
+        if (!choice) continue;
+        figures.last = performance.now();
+        figures.first ??= figures.last;
+        figures.chunks += 1;
+        const list = byId("messages"), atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+        thought.textContent += choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
+        message.content += choice.delta?.content ?? choice.text ?? "";
+        shown.body.textContent = message.content;
+        if (atEnd) this.scroll();
+      }
+    } finally {
+      if (message.content) this.said.push(message);
+      shown.message.append(element("span", "figures", describe(figures, began)));
+      this.scroll();
+    }
   }
 }
 
@@ -111,26 +119,37 @@ function describe({ first, last, chunks, usage }, began) {
   return parts.join(" · ");
 }
 
+let chat; // the one that is shown
+
+function begin() {
+  chat?.answering?.abort(); // the server then cancels the request
+  chat = new Chat();
+  byId("messages").replaceChildren(chat.log);
+  showSend();
+  byId("question").focus();
+}
+
+function showSend() {
+  show("send", chat.answering ? "Stop" : "Send");
+}
+
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (answering) return answering.abort();
   const box = byId("question"), question = box.value.trim();
+  box.focus();
+  if (chat.answering) return chat.answering.abort();
   if (!question) return undefined;
   box.value = "";
-  return ask(question);
+  return chat.ask(question);
 });
 byId("question").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
-  if (!answering) byId("ask").requestSubmit();
+  if (!chat.answering) byId("ask").requestSubmit();
 });
-byId("clear").addEventListener("click", () => {
-  answering?.abort();
-  said = [];
-  hint();
-});
+byId("clear").addEventListener("click", begin);
 byId("key").addEventListener("change", () => {
   sessionStorage.setItem("blink-key", byId("key").value);
   look();
 });
-hint();
+begin();

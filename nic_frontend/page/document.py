@@ -14,7 +14,7 @@ from pathlib import Path
 from nic_frontend.asgi import Header
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("series.js", "machine.js", "chat.js")
+SCRIPTS = ("series.js", "machine.js", "chat.js", "api.js")
 
 
 @cache

@@ -199,6 +199,132 @@ def test_an_answer_can_be_stopped_and_an_error_is_shown(
     assert page.inner_text("#send") == "Send"
 
 
+def chats_asked(page: Any) -> list[list[str]]:
+    """What the messages of each request that the page will send say."""
+    asked: list[list[str]] = []
+
+    def note(request: Any) -> None:
+        if request.url.endswith("/chat/completions"):
+            asked.append([message["content"] for message in request.post_data_json["messages"]])
+
+    page.on("request", note)
+    return asked
+
+
+def focused(page: Any) -> str:
+    return str(page.evaluate("document.activeElement.id"))
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_a_new_chat_amid_an_answer_knows_nothing_of_the_old_one(visit: Any, speak: Speak) -> None:
+    frontend = speak(HERMES, "one two three four five six seven eight nine ten")
+    backend = frontend.backend
+    backend.step_s = 0.1
+    page = visit(frontend.url)
+    asked = chats_asked(page)
+    answer = ask(page, "first")
+    wait_until(lambda: answer.inner_text().startswith("one"))
+    page.click("#clear")
+    assert page.locator(".message").count() == 0
+    assert page.locator(".hint").is_visible()
+    assert page.inner_text("#send") == "Send"
+    wait_until(lambda: backend.open_rows() == 0)  # the server was told
+    backend.step_s = 0.001
+    ask(page, "second").locator(".figures").wait_for()
+    ask(page, "third").locator(".figures").wait_for()
+    told = "one two three four five six seven eight nine ten"
+    assert asked == [["first"], ["second"], ["second", told, "third"]]
+    assert [text.split("\n")[0] for text in page.locator(".message").all_inner_texts()][::2] == [
+        "second",
+        "third",
+    ]
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_a_new_chat_before_the_first_token(visit: Any, speak: Speak) -> None:
+    """Also several in a row: what was asked is cancelled, and no error of it is shown."""
+    frontend = speak(HERMES, "hello")
+    backend = frontend.backend
+    page = visit(frontend.url)
+    asked = chats_asked(page)
+    backend.stalled.set()
+    for question in ("a", "b", "c"):
+        page.fill("#question", question)
+        page.press("#question", "Enter")
+        page.locator(".message.user").wait_for()
+        page.click("#clear")
+        assert page.locator(".message").count() == 0
+    wait_until(lambda: backend.open_rows() == 0)
+    backend.stalled.clear()
+    assert ask(page, "d").inner_text().startswith("hello")
+    assert asked[-1] == ["d"]
+    assert page.locator(".message.error").count() == 0
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_the_input_has_the_focus(visit: Any, speak: Speak) -> None:
+    page = visit(speak(HERMES, "hello").url)
+    assert focused(page) == "question"
+    page.keyboard.type("hi")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("there")
+    assert page.input_value("#question") == "hi\nthere"
+    page.keyboard.press("Enter")
+    page.locator(".figures").wait_for()
+    assert page.locator(".message.user").inner_text() == "hi\nthere"
+    assert focused(page) == "question"
+    page.keyboard.type("again")
+    page.click("#send")
+    page.locator(".figures").nth(1).wait_for()
+    assert focused(page) == "question"
+    page.click("#clear")
+    assert focused(page) == "question"
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_the_description_of_the_api_can_be_read_with_a_key(visit: Any, speak: Speak) -> None:
+    page = visit(speak(HERMES, "hello", api_key="secret").url)
+    page.wait_for_selector("#key-row:not([hidden])")
+    page.click("#api-link")
+    wait_until(lambda: focused(page) == "key")  # it is asked for, and the page stays
+    page.keyboard.type("secret")
+    page.keyboard.press("Enter")
+    page.click("#api-link")
+    page.wait_for_selector("#api[open] >> text=POST /v1/chat/completions")
+    with page.expect_popup() as opened:
+        page.click("#api-text >> text=openapi.json")
+    assert '"openapi": "3.1.0"' in opened.value.content()
+    opened.value.close()
+    page.click("#api-close")
+    page.reload()  # the tab keeps the key
+    page.click("#api-link")
+    page.wait_for_selector("#api[open] >> text=POST /v1/chat/completions")
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_the_description_of_the_api_without_a_key_is_a_link(visit: Any, frontend: Frontend) -> None:
+    page = visit(frontend.url)
+    page.wait_for_selector("#phase.good")
+    page.click("#api-link")
+    page.wait_for_url("**/docs")
+
+
+@pytest.mark.slow
+@in_a_browser
+@pytest.mark.parametrize("width", [360, 900, 1000, 1200, 1440])
+def test_buttons_stay_together(visit: Any, frontend: Frontend, width: int) -> None:
+    page = visit(frontend.url, viewport={"width": width, "height": 800})
+    tops = [page.locator(name).bounding_box()["y"] for name in ("#clear", "#send", "#temperature")]
+    assert abs(tops[0] - tops[1]) < 1
+    if width >= 1200:
+        assert abs(tops[1] - tops[2]) < 10  # and the row is one line
+
+
 @pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("width", [360, 800, 1440])
