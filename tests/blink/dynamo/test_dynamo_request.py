@@ -161,6 +161,10 @@ def test_packed_tokens_are_a_prompt(made: Make) -> None:
             },
             "ignore_eos",
         ),
+        (
+            {"sampling_options": {"guided_decoding": {"regex": "[0-9]"}, "allowed_token_ids": [5]}},
+            "'allowed_token_ids' and 'guided_decoding' contradict",
+        ),
         ({"sampling_options": {"logit_bias": {"100": 1.0}}}, "logit_bias"),
         ({"sampling_options": {"length_penalty": 0.5}}, "length_penalty"),
         ({"extra_args": {"sampling_options": {"bad_words_token_ids": [[1]]}}}, "bad_words_token_ids"),
