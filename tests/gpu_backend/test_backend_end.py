@@ -109,7 +109,7 @@ def test_a_scheduler_that_does_not_start_keeps_what_it_works_in(
         stuck = Stuck()
         stuck.now = Phase.STARTING
         self.limits = Limits(1, 2, 16, 1, 16, 1)
-        self.config = SimpleNamespace(vocab_size=8)
+        self.config = SimpleNamespace(vocab_size=8, eos_ids=(1,))
         self.device = SimpleNamespace(
             name="fake",
             make_ring=lambda *_: (stuck, 0),
