@@ -12,12 +12,14 @@ import json
 import os
 import reprlib
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 MAX_CONFIG_BYTES = 16 << 20  # of a configuration, and of a template
 MAX_TOKENIZER_BYTES = 256 << 20  # of a tokenizer.json; large ones have some 40 MiB
 MAX_DIGITS = 4300  # of an integer: as many as Python reads by itself, in some microseconds
+MakeObject = Callable[[list[tuple[str, Any]]], Any]  # from its names and values, in the text's order
 
 
 class ModelFileError(ValueError):
@@ -71,11 +73,11 @@ def read_json(path: Path, most: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
     return value
 
 
-def parse_json(text: bytes) -> Any:
-    """Its value, whose integers have at most MAX_DIGITS digits. Raises ValueError, which includes what nests
-    too deeply."""
+def parse_json(text: bytes, make_object: MakeObject | None = None) -> Any:
+    """Its value, with objects as `make_object` makes them, whose integers have at most MAX_DIGITS digits. Raises
+    ValueError, which includes what nests too deeply."""
     try:
-        return json.loads(text, parse_int=_integer)
+        return json.loads(text, parse_int=_integer, object_pairs_hook=make_object)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
 

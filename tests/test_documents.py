@@ -19,7 +19,7 @@ IN_README = re.compile(rf"^- \*\*({LABEL})(?:\*\*|\. )", re.MULTILINE)
 IN_SOURCE = re.compile(rf"^(?: \* +| *//+ +| *)({LABEL})\. (?=[A-Z])", re.MULTILINE)
 # "DeepSeek-R1" is a name, and "-O2" a flag.
 CITED = re.compile(rf"(?<![\w/.-])({LABEL})(?![\w.]*\w)")
-NO_LABELS = {"C11", "F8", "F16", "F32", "U8", "U16", "U32"}  # a language; element types of safetensors
+NO_LABELS = {"C11", "C64", "F8", "F16", "F32", "F64", "U8", "U16", "U32"}  # a language; types of safetensors
 SOURCES = ("*.py", "*.h", "*.cuh", "*.cu", "*.c", "*.cpp")
 GENERATED = re.compile(r"(^|/)(\w+_)?abi\.py$|_layout\.h$")
 

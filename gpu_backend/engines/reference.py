@@ -122,7 +122,7 @@ class ReferenceEngine:
             return self._own(checkpoint.stacked(weight))
 
         config = self._config
-        checkpoint.check_all(config)
+        checkpoint.check_all(config, limits.kv_fp8)
         tables: dict[Rope, int] = {}
         for rope in config.ropes:
             tables[rope] = self._own(rope.table(config.head_dim, limits.max_context))

@@ -15,7 +15,8 @@ from gpu_backend.models.description import Model, Weight
 from gpu_backend.models.fp8 import FP8, NAN, Bytes, Floats, dequantized, quantize
 from gpu_backend.models.half import to_float32
 from gpu_backend.models.quantization import ScaleForm, StoredScales
-from gpu_backend.weights.safetensors import CheckpointError, Tensor, read_tensors, tensor_files
+from gpu_backend.weights.safetensors import CheckpointError, Tensor
+from gpu_backend.weights.shards import Shards
 
 SCALE_SUFFIXES = ("_scale", "_scale_inv")  # of the tensor with an fp8 tensor's scales; both multiply
 # The bits from which on a positive number is infinite or none, and the integer type that holds them.
@@ -24,22 +25,25 @@ CHECKED_AT_ONCE = 1 << 18  # elements, which stay in a core's cache
 
 
 class Checkpoint:
-    """The tensors of `directory`: model.safetensors, or the shards of model.safetensors.index.json.
+    """The tensors of `directory`: those of model.safetensors, or those of model.safetensors.index.json.
 
-    Views keep their file mapped for as long as they live. Raises CheckpointError.
+    Views keep their file mapped for as long as they live. Raises CheckpointError, also where a tensor that is
+    asked for cannot be read.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._entries: dict[str, Tensor] = {}
-        for file in tensor_files(directory):
-            self._entries.update(read_tensors(file))
+        self._shards = Shards(directory)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._shards)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._entries
+        return name in self._shards
+
+    def holds(self, name: str) -> bool:
+        """Whether the tensor is in the file that should have it: an index may name some that no file has."""
+        return self._shards.holds(name)
 
     def tensor(self, name: str) -> NDArray[Any]:
         """A read-only view in the tensor's shape: float16, float32, uint16 with the bits of bfloat16, or
@@ -175,11 +179,18 @@ class Checkpoint:
             row += len(part)
         return out
 
-    def check_all(self, model: Model) -> None:
-        """Raises CheckpointError unless every weight can be read; touches headers and scales only."""
+    def find_all(self, model: Model) -> None:
+        """Raises CheckpointError unless every tensor of the weights is there; touches headers only."""
+        for weight in model.weights():
+            for name in weight.tensors:
+                self.tensor(name)
+
+    def check_all(self, model: Model, kv_fp8: bool = False) -> None:
+        """Raises CheckpointError unless every weight can be read, and with `kv_fp8` the scales of keys and
+        values; touches headers and scales only."""
         for weight in model.weights():
             self.check(weight)
-        for layer in model.layers:
+        for layer in model.layers if kv_fp8 else ():
             self.cache_scale(layer.k_scale), self.cache_scale(layer.v_scale)
 
     def check(self, weight: Weight) -> None:
@@ -214,10 +225,7 @@ class Checkpoint:
             self.scales(name, weight.stored)
 
     def _entry(self, name: str) -> Tensor:
-        entry = self._entries.get(name)
-        if entry is None:
-            raise CheckpointError(f"{self.directory}: the checkpoint has no tensor '{name}'")
-        return entry
+        return self._shards.tensor(name)
 
 
 def _all_finite(values: NDArray[Any], dtype: str) -> bool:

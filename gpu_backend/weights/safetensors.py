@@ -1,4 +1,4 @@
-"""Files of safetensors, mapped and not copied.
+"""One file of safetensors, mapped and not copied.
 
 Format: 8 bytes little-endian length n; n bytes of JSON {name: {dtype, shape, data_offsets: [begin, end)}};
 the data.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.models.fp8 import FP8
-from ringbuffer.model_file import ModelFileError, open_file, parse_json, read_json, shown
+from ringbuffer.model_file import ModelFileError, open_file, parse_json, shown
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
 # numpy has no bfloat16 and no fp8: their tensors are views of their bits.
 STORAGE = {
     "BF16": ("bfloat16", "<u2"),
@@ -29,8 +29,6 @@ STORAGE = {
     "F8_E4M3": (FP8, "u1"),
 }
 MAX_HEADER_BYTES = 100_000_000  # as the format's own library allows, of which metadata may be the most
-MAX_INDEX_BYTES = 64 << 20
-MAX_SHARDS = 4096
 MAX_DIMENSIONS = 8
 
 
@@ -49,69 +47,95 @@ class Tensor:
     begin: int  # of the data in the file
 
 
-def tensor_files(directory: Path) -> list[Path]:
-    index = directory / INDEX
-    if not index.exists():
-        if (directory / SINGLE).exists():
-            return [directory / SINGLE]
-        raise CheckpointError(f"{directory}: neither {SINGLE} nor {INDEX} found")
-    try:
-        weight_map = read_json(index, MAX_INDEX_BYTES)["weight_map"]
-        shards = sorted(set(weight_map.values()))
-    except ModelFileError as error:
-        raise CheckpointError(str(error)) from None
-    except (KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{index}: not a safetensors index: {shown(error)}") from None
-    if len(shards) > MAX_SHARDS:
-        raise CheckpointError(f"{index}: names {len(shards)} files; a checkpoint has at most {MAX_SHARDS}")
-    for name in shards:
-        if not _is_file_name(name):
-            raise CheckpointError(f"{index}: {shown(name)} is not the name of a file of the directory")
-        if not (directory / name).exists():
-            raise CheckpointError(f"{directory}: {INDEX} names {shown(name)}, which is not there")
-    return [directory / name for name in shards]
+class TensorFile:
+    """The tensors of a file, by their names. Raises CheckpointError.
+
+    What the header says of a tensor is checked when it is asked for: beside the tensors that a model needs
+    there may be others, of types that nothing here reads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tensors: dict[str, Tensor] = {}
+        try:
+            with open_file(path) as stream:
+                size = os.fstat(stream.fileno()).st_size
+                n = int.from_bytes(stream.read(8), "little")
+                if size < 8 or n > min(size - 8, MAX_HEADER_BYTES):
+                    raise CheckpointError(
+                        f"{path}: not a safetensors file: its header has no sensible length"
+                    )
+                self._mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            self._base = 8 + n
+            self._header: dict[str, Any] = parse_json(self._mapped[8 : self._base], _object)
+            self._header.pop("__metadata__", None)
+        except (CheckpointError, FileNotFoundError):
+            raise
+        except ModelFileError as error:
+            raise CheckpointError(str(error)) from None
+        except (ValueError, AttributeError, TypeError, OSError) as error:
+            raise CheckpointError(f"{path}: damaged safetensors header: {shown(error)}") from None
+        self._overlapping = _overlapping(self._header)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._header)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._header
+
+    def tensor(self, name: str) -> Tensor:
+        """One that the file has. Raises CheckpointError where it cannot be read."""
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            try:
+                tensor = self._tensors[name] = self._view(name, self._header[name])
+            except CheckpointError:
+                raise
+            except (ValueError, KeyError, AttributeError, TypeError):
+                what = f"{shown(name)} is {shown(self._header[name])}"
+                raise CheckpointError(f"{self.path}: damaged safetensors header: {what}") from None
+        return tensor
+
+    def _view(self, name: str, info: dict[str, Any]) -> Tensor:
+        what = f"{self.path}: {shown(name)}"
+        if info["dtype"] not in STORAGE:
+            raise CheckpointError(f"{what} is {shown(info['dtype'])}; supported are {', '.join(STORAGE)}")
+        dtype, storage = STORAGE[info["dtype"]]
+        begin, end = info["data_offsets"]
+        shape = tuple(info["shape"])
+        sizes = (begin, end, *shape)
+        if len(shape) > MAX_DIMENSIONS or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in sizes):
+            raise CheckpointError(f"{what} has no sensible shape or place: {shown(info)}")
+        n, room = math.prod(shape), len(self._mapped) - self._base
+        if not begin <= end <= room or end - begin != n * np.dtype(storage).itemsize:
+            raise CheckpointError(f"{what} of shape {shape} cannot lie at bytes {begin} to {end}")
+        if name in self._overlapping:
+            raise CheckpointError(f"{what} has bytes that are another tensor's, too: the header is damaged")
+        data = np.frombuffer(self._mapped, storage, count=n, offset=self._base + begin).reshape(shape)
+        return Tensor(self.path, dtype, data, self._mapped, self._base + begin)
 
 
-def _is_file_name(name: object) -> bool:
-    return (
-        isinstance(name, str)
-        and 0 < len(name) < 256
-        and name not in (".", "..")
-        and not {"/", "\0"} & {*name}
-    )
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a name that is there twice, which the format forbids: which one is meant?"""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"it has {shown(counts.most_common(1)[0][0])} twice")
+    return value
 
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    try:
-        with open_file(file) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            n = int.from_bytes(stream.read(8), "little")
-            if size < 8 or n > min(size - 8, MAX_HEADER_BYTES):
-                raise CheckpointError(f"{file}: not a safetensors file: its header has no sensible length")
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        header = parse_json(mapped[8 : 8 + n])
-        header.pop("__metadata__", None)
-        return {name: _tensor(file, name, info, mapped, 8 + n) for name, info in header.items()}
-    except (CheckpointError, FileNotFoundError):
-        raise
-    except ModelFileError as error:
-        raise CheckpointError(str(error)) from None
-    except (ValueError, KeyError, AttributeError, TypeError, OSError) as error:
-        raise CheckpointError(f"{file}: damaged safetensors header: {shown(error)}") from None
-
-
-def _tensor(file: Path, name: str, info: dict[str, Any], mapped: mmap.mmap, base: int) -> Tensor:
-    if info["dtype"] not in STORAGE:
-        supported = ", ".join(STORAGE)
-        raise CheckpointError(f"{file}: {shown(name)} is {shown(info['dtype'])}; supported are {supported}")
-    dtype, storage = STORAGE[info["dtype"]]
-    begin, end = info["data_offsets"]
-    shape = tuple(info["shape"])
-    sizes = (begin, end, *shape)
-    if len(shape) > MAX_DIMENSIONS or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in sizes):
-        raise CheckpointError(f"{file}: {shown(name)} has no sensible shape or place: {shown(info)}")
-    n = math.prod(shape)
-    if not begin <= end <= len(mapped) - base or end - begin != n * np.dtype(storage).itemsize:
-        raise CheckpointError(f"{file}: {shown(name)} of shape {shape} cannot lie at bytes {begin} to {end}")
-    data = np.frombuffer(mapped, storage, count=n, offset=base + begin).reshape(shape)
-    return Tensor(file, dtype, data, mapped, base + begin)
+def _overlapping(header: dict[str, Any]) -> set[str]:
+    """The names of the tensors whose bytes are those of another one, too."""
+    spans = []
+    for name, info in header.items():
+        place = info.get("data_offsets") if isinstance(info, dict) else None
+        if isinstance(place, list) and len(place) == 2 and all(type(offset) is int for offset in place):
+            spans.append((*place, name))
+    overlapping: set[str] = set()
+    farthest, whose = 0, ""
+    for begin, end, name in sorted(spans):
+        if begin < min(farthest, end):
+            overlapping |= {whose, name}
+        if end > farthest:
+            farthest, whose = end, name
+    return overlapping

@@ -67,6 +67,7 @@ TEMPLATES = (
     "{% for m in messages %}{{ m.content }}{% endfor %}", "{{ 'x' | urlize }}{{ messages | pprint }}",
     "{{ ('x' * 10 ** 6) | wordwrap(1) | replace('x', 'y' * 1000) }}", "{{ strftime_now('%Y' * 10 ** 6) }}",
 )  # fmt: skip
+HEAD = "lm_head.weight"  # which the demo model has not
 DEEP = 200_000
 MOST_CHARACTERS = 20 << 20  # of a list: more than a config.json may have, and not all of a machine's memory
 
@@ -141,7 +142,8 @@ def _tensors(draw: random.Random) -> Case:
         info["dtype"] = draw.choice(("F32", "F8_E4M3", "I64", "", None, ["BF16"], "x" * 10**5))
     else:
         info = value(draw)
-    return {"model.safetensors": {"json": [[[name if draw.random() < 0.8 else draw.choice(TEXTS)], info]]}}
+    name = name if draw.random() < 0.8 else draw.choice((HEAD, *TEXTS))
+    return {"model.safetensors": {"json": [[[name], info]]}}
 
 
 def _weights(draw: random.Random) -> Case:
@@ -156,14 +158,21 @@ def _weights(draw: random.Random) -> Case:
 
 
 def _index(draw: random.Random) -> Case:
-    names = ("/etc/passwd", "../x", 7, None, "", ".", "model.safetensors", "a\x00b", "x" * 300, ["x"], "pipe")
-    shards = {f"w{i}": draw.choice(names) for i in range(draw.choice((1, 3)))}
-    index = draw.choice(({"weight_map": shards}, {"weight_map": value(draw)}, value(draw)))
-    return {
-        "model.safetensors": {"missing": 1},
-        "model.safetensors.index.json": {"text": json.dumps(index)},
-        "pipe": {"fifo": 1},
+    names = (
+        "/etc/passwd", "../x", 7, None, "", ".", "model.safetensors", "a\x00b", "x" * 300, ["x"], "pipe",
+        "x.safetensors", "part/model.safetensors",
+    )  # fmt: skip
+    wrong = draw.choice((0.0, 0.01, 1.0))
+    shards = {
+        name: draw.choice(names) if draw.random() < wrong else "model.safetensors"
+        for name in draw.choice((("w0",), ("w0", "w1", "w2"), (HEAD, *_demo("model.safetensors"))))
+        if draw.random() > 0.002
     }
+    index = {"weight_map": shards}
+    if draw.random() < 0.3:
+        index = draw.choice(({"weight_map": value(draw)}, value(draw)))
+    case: Case = {"model.safetensors.index.json": {"text": json.dumps(index)}, "pipe": {"fifo": 1}}
+    return case if draw.random() < 0.7 else {"model.safetensors": {"missing": 1}, **case}
 
 
 def _tokenizer(draw: random.Random) -> Case:

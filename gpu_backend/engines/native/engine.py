@@ -85,9 +85,8 @@ class NativeEngine:
             workspace = self._memory.allocate(WORKSPACE_BYTES)
             cublas = Cublas(self._stream, workspace, target.blocks)  # one is the scheduler's (C8)
             owned.callback(cublas.close)
-            loader = WeightLoader(
-                self._memory, self._stream, self.kernels, config, limits.max_context, source, progress
-            )
+            on = self._memory, self._stream, self.kernels
+            loader = WeightLoader(*on, config, limits.max_context, source, progress, limits.kv_fp8)
             weights = loader.load()
             sizes = buffer_bytes(described)
             addresses = {name: self._memory.allocate(size) for name, size in sizes.items()}
@@ -98,11 +97,11 @@ class NativeEngine:
             tables = np.asarray(batch.tables).tobytes()
             clock = partial(GemmClock, device, self.kernels, workspace, target.blocks)
             with closing(GemmChoice(device, cublas, weights, clock)) as choice:
-                on = self.kernels, cublas, choice, self._stream
+                launched = self.kernels, cublas, choice, self._stream
                 plans = lowering.runner(self._memory, self._stream) if lowering.runner else None
                 if plans is not None:
                     owned.callback(plans.close)
-                self.launcher = StepLauncher(*on, addresses, tables, model_struct, plans)
+                self.launcher = StepLauncher(*launched, addresses, tables, model_struct, plans)
                 self._graphs = self._capture(owned, choice, lowering.lower, progress)
             self._owned = owned.pop_all()
         self.executables: NDArray[np.uint64] = np.array(

@@ -63,8 +63,10 @@ class WeightLoader:
         max_context: int,
         source: Checkpoint | RandomWeights,
         progress: Progress,
+        kv_fp8: bool = False,
     ) -> None:
-        """`max_context`: tokens that a request may have, by which rotations are chosen."""
+        """`max_context`: tokens that a request may have, by which rotations are chosen. `kv_fp8`: the scales
+        of a cache in fp8 are needed, too."""
         self._memory = memory
         self._stream = stream
         self._kernels = kernels
@@ -73,6 +75,7 @@ class WeightLoader:
         self._element = compute_element(config.dtype)
         self._source = source
         self._progress = progress
+        self._kv_fp8 = kv_fp8
         self._loaded = 0  # bytes
         self._total = weight_bytes(config)
         self._seed = source.seed << 32 if isinstance(source, RandomWeights) else 0
@@ -81,7 +84,7 @@ class WeightLoader:
         """Raises CheckpointError, CudaError."""
         with ExitStack() as owned:
             if isinstance(self._source, Checkpoint):
-                self._source.check_all(self._config)
+                self._source.check_all(self._config, self._kv_fp8)
                 if _rounded(self._config):
                     staging = DeviceMemory(self._memory.device)
                     owned.callback(staging.close)
@@ -109,7 +112,7 @@ class WeightLoader:
     def _load_layer(self, layer: Layer) -> DeviceLayer:
         matrices = {name: self._load(weight, name) for name, weight in layer.weights()}
         reach, scales = self._reaches[layer.rope, layer.window], NO_KV_SCALES
-        if isinstance(self._source, Checkpoint):
+        if isinstance(self._source, Checkpoint) and self._kv_fp8:
             scales = KvScales(*map(self._source.cache_scale, (layer.k_scale, layer.v_scale)))
         return DeviceLayer(reach=reach, kv_scales=scales, **matrices)
 

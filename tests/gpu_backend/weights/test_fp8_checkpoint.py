@@ -98,7 +98,7 @@ def test_types_that_config_json_does_not_tell_are_refused(tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match=r"'w' is float32, but by config\.json it is fp8"):
         saved(tmp_path, w=VALUES.float(), w_scale=one).check(BY_TENSOR)
     with pytest.raises(CheckpointError, match=r"'w' is 'F8_E5M2'; supported are BF16, F16, F32, F8_E4M3"):
-        saved(tmp_path, w=VALUES.float().to(torch.float8_e5m2), w_scale=one)
+        saved(tmp_path, w=VALUES.float().to(torch.float8_e5m2), w_scale=one).check(BY_TENSOR)
 
 
 @pytest.mark.parametrize("code", [0x7F, 0xFF])
@@ -139,6 +139,17 @@ def test_the_scale_of_a_layers_keys(tmp_path: Path, name: str) -> None:
 def test_a_scale_of_keys_that_cannot_be_is_refused(tmp_path: Path, value: Any, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         saved(tmp_path, k_scale=torch.tensor(value)).cache_scale(("k_scale",))
+
+
+def test_scales_of_keys_count_where_the_cache_is_in_fp8(tmp_path: Path) -> None:
+    """Else they may be whatever they are: one for each head, say."""
+    make_quantized(tmp_path, "llama", "fp8-block")
+    tensors, name = load_file(tmp_path / "model.safetensors"), "model.layers.1.self_attn.k_scale"
+    save_file({**tensors, name: torch.ones(4, dtype=torch.float64)}, tmp_path / "model.safetensors")
+    model, checkpoint = read_model(tmp_path), Checkpoint(tmp_path)
+    checkpoint.check_all(model)
+    with pytest.raises(CheckpointError, match=rf"'{name}' is 'F64'; supported are"):
+        checkpoint.check_all(model, kv_fp8=True)
 
 
 @pytest.mark.parametrize("layout", ["fp8-block", "modelopt-file"])
