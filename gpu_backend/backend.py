@@ -70,7 +70,7 @@ class Backend:
 
     def _load(self, owned: ExitStack) -> None:
         options = self.options
-        config = described_model(options)
+        config = described_model(options, say)
         device = select_device(options.device, options.gpu, options.engine)
         owned.callback(device.close)
         wanted = wanted_limits(options, config, device.defaults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.models.registry import read_model
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
+from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.head import with_own_head
 from ringbuffer.abi import MAX_COUNT
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.token_bytes import has_bytes
@@ -56,10 +59,20 @@ class BackendOptions:
     rdma: RdmaOptions | None = None  # for frontends on other hosts
 
 
-def described_model(options: BackendOptions) -> Model:
-    """The model that these options ask for. Raises UnsupportedModel, FileNotFoundError."""
+def described_model(options: BackendOptions, notice: Callable[[str], None] = lambda text: None) -> Model:
+    """The model that these options ask for, with the output layer that its weights have. `notice` is told
+    where that is not as config.json says.
+
+    Raises UnsupportedModel, FileNotFoundError, and CheckpointError where a tensor is missing.
+    """
     wanted = options.quantization
-    return read_model(options.model_dir, QUANTIZATIONS[wanted] if wanted else None)
+    model = read_model(options.model_dir, QUANTIZATIONS[wanted] if wanted else None)
+    if options.random_weights:
+        return model
+    checkpoint = Checkpoint(options.model_dir)
+    model = with_own_head(model, checkpoint, notice)
+    checkpoint.find_all(model)
+    return model
 
 
 def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) -> Limits:

@@ -17,6 +17,7 @@ from gpu_backend.models.rope import Rope
 from ringbuffer.model_file import shown
 
 ACTIVATIONS = {"silu": Activation.SILU, "gelu_pytorch_tanh": Activation.GELU_TANH}  # by config.json's names
+HEAD = "lm_head.weight"
 MAX_LAYERS = 1024
 MAX_HEAD_DIM = 256
 T = TypeVar("T")
@@ -33,7 +34,7 @@ class Style:
     norm_offset: float = 0.0  # what is added to a norm's weights
     embed_scale: float = 1.0
     activation_key: str = "hidden_act"
-    prefix: str = ""  # of the tensors' names
+    prefix: str = ""  # of the tensors' names; the head of a checkpoint may lack it
 
 
 def decoder(
@@ -66,7 +67,7 @@ def decoder(
             f"config.json: {style.activation_key}: {shown(activation)} is not supported, only "
             + ", ".join(repr(name) for name in ACTIVATIONS)
         )
-    tied = fields.flag("tie_word_embeddings", False)
+    own_heads = tuple(Weight((name,), table) for name in dict.fromkeys((f"{style.prefix}{HEAD}", HEAD)))
     return Model(
         architecture=str(fields.items("architectures")[0]) if "architectures" in fields else "",
         hidden=hidden,
@@ -85,7 +86,8 @@ def decoder(
         embed_scale=style.embed_scale,
         layers=tuple(layers),
         final_norm=Weight((f"{style.prefix}model.norm.weight",), (hidden,), offset=style.norm_offset),
-        head=None if tied else Weight((f"{style.prefix}lm_head.weight",), table),
+        head=None if fields.flag("tie_word_embeddings", False) else own_heads[0],
+        own_heads=own_heads,
     )
 
 

@@ -128,8 +128,9 @@ class Model:
     `intermediate` is the width of an MLP that is no expert; `max_context` is how many tokens a prompt and
     its answer may have, what a scaling of the rotation adds included; `dtype` is what the checkpoint holds,
     one of DTYPES; `eos_ids` are the ids that end an answer, at most MAX_EOS. `head` is None when the output
-    layer is the embedding. What `embed` gives is multiplied by `embed_scale`. `quantization` is what the
-    checkpoint says of itself; None: it is not quantized.
+    layer is the embedding. `own_heads` are the output layer as checkpoints call it that have one, whatever
+    config.json says: gpu_backend/weights/head.py chooses. What `embed` gives is multiplied by `embed_scale`.
+    `quantization` is what the checkpoint says of itself; None: it is not quantized.
     """
 
     architecture: str
@@ -150,6 +151,7 @@ class Model:
     layers: tuple[Layer, ...]
     final_norm: Weight
     head: Weight | None
+    own_heads: tuple[Weight, ...]
     quantization: Quantization | None = None
 
     @property

@@ -58,9 +58,10 @@ def gemma3(fields: Fields, prefix: str = "") -> Model:
 
 def gemma3_conditional(fields: Fields) -> Model:
     """Gemma3ForConditionalGeneration, which takes images too: its text part, and nothing but text is
-    served."""
+    served. Whether the head is tied is not the text part's to say, as in transformers."""
     text = fields.section("text_config")
     outer = {key: fields.raw[key] for key in ("architectures", "dtype", "torch_dtype") if key in fields}
+    outer["tie_word_embeddings"] = fields.flag("tie_word_embeddings", True)
     return gemma3(Fields({**text.raw, **outer}), prefix="language_model.")
 
 

@@ -42,8 +42,9 @@ def stored(model: Model, quantization: Quantization) -> Model:
         return replace(weight, stored=scales, scales=loaded)
 
     model = _each(model, described, (*MULTIPLIED, "router"))
-    head = model.head and described("head", model.head)
-    return _checked(replace(model, head=head, quantization=quantization))
+    own_heads = tuple(described("head", head) for head in model.own_heads)
+    head = model.head and own_heads[0]
+    return _checked(replace(model, head=head, own_heads=own_heads, quantization=quantization))
 
 
 def stored_scales(quantization: Quantization, weight: Weight) -> StoredScales | None:

@@ -35,6 +35,7 @@ from gpu_backend.models.fields import UnsupportedModel  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
 from gpu_backend.models.registry import read_model  # noqa: E402
 from gpu_backend.weights.checkpoint import Checkpoint  # noqa: E402
+from gpu_backend.weights.head import with_own_head  # noqa: E402
 
 DEMO = ROOT / "models" / "demo"
 ROWS = 16  # that are worked on together
@@ -73,13 +74,14 @@ class HostModel:
     UnsupportedModel."""
 
     def __init__(self, directory: Path, rounded: Rounded, context: int, threads: int) -> None:
-        config = read_model(directory, rounded.weights)
+        checkpoint = Checkpoint(directory)
+        config = with_own_head(read_model(directory, rounded.weights), checkpoint)
         pages = ROWS * -(-context // 16)
         limits = Limits(ROWS, context, ROWS * 16, ROWS, 16, pages, kv_fp8=rounded.kv_cache)
         self._memory = HostMemory()
         self._driver = EngineDriver(self._memory, limits, config.vocab_size)
         shapes, batch = self._driver.grid.shapes, self._driver.batch
-        self._engine = ReferenceEngine(config, Checkpoint(directory), limits, shapes, batch, threads)
+        self._engine = ReferenceEngine(config, checkpoint, limits, shapes, batch, threads)
         self._driver.run = self._engine.run
 
     def answer(self, questions: Sequence[Question], stop: set[int]) -> list[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -348,5 +349,25 @@ def test_the_demo_model() -> None:
     for _ in range(10):
         rig.decode([2, 0, 1])
     Reference(DEMO, config.dtype).check(rig)
+    rig.close()
+    device.close()
+
+
+@pytest.mark.parametrize("name", ["llama-decoder", "qwen3"])
+def test_a_head_of_its_own_beside_a_tied_embedding(name: str, tmp_path: Path) -> None:
+    """In the decode megakernel and outside of it, for one row and for many. transformers decides as we do."""
+    config, dtype = MODELS[name][0](), getattr(torch, MODELS[name][1])
+    torch.manual_seed(1)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(tmp_path)
+    published = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**published, "tie_word_embeddings": True}))
+    device = Device()
+    rig = open_rig(device, tmp_path, make_limits())
+    for row in range(9):
+        rig.driver.start(row, prompt(20 + row))
+        rig.prefill([(row, 0, 20 + row)])
+    for n in (1, 2, 9):
+        rig.decode(range(n))
+    Reference(tmp_path, dtype).check(rig)
     rig.close()
     device.close()

@@ -16,6 +16,7 @@ from gpu_backend.engines.reference import HostMemory, ReferenceEngine
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.head import with_own_head
 
 LIMITS = Limits(
     max_batch=12,
@@ -43,11 +44,12 @@ class Rig:
     ) -> None:
         """`form`: weights are rounded to fp8 with such scales while they are loaded."""
         self.oracle = oracle
-        config = read_model(directory, form)
+        checkpoint = Checkpoint(directory)
+        config = with_own_head(read_model(directory, form), checkpoint)
         self.memory = HostMemory()
         self.driver = EngineDriver(self.memory, limits, config.vocab_size)
         self.engine = ReferenceEngine(
-            config, Checkpoint(directory), limits, self.driver.grid.shapes, self.driver.batch, threads
+            config, checkpoint, limits, self.driver.grid.shapes, self.driver.batch, threads
         )
         self.driver.run = self.engine.run
         self.vocab_size = config.vocab_size
