@@ -1,17 +1,17 @@
 # Sourced by the scripts that fetch what is not Python's. The caller has set `program`, its name, and `cache`, its directory.
 # Where something cannot be had the caller ends with status 77, which its tests report as skipped, and one line that says why.
+log=$cache/setup.log
+. "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 fail() {
   echo "$program: $2" >&2
   exit "$1"
 }
 
-# quietly TITLE COMMAND...: the command's output goes to the log.
-quietly() {
-  local title=$1
-  shift
-  echo "$program: $title" >&2
-  "$@" >>"$cache/setup.log" 2>&1 </dev/null || fail 77 "cannot run here: $title failed, see $cache/setup.log"
+# fetch TITLE COMMAND...: a step of the set-up, which tests leave to scripts/test-needs (BLINK_NO_DOWNLOADS).
+fetch() {
+  [ -z "${BLINK_NO_DOWNLOADS:-}" ] || fail 77 "cannot run here: $1 is for the set-up to do"
+  step "$@" || fail 77 "cannot run here: $1 failed, see $log"
 }
 
 apt() {
@@ -38,8 +38,8 @@ install_packages() {
   done
   [ ${#missing[@]} -gt 0 ] || return 0
   [ "$(id -u)" = 0 ] || fail 77 "cannot run here: install ${missing[*]} (sudo apt-get install ${missing[*]})"
-  quietly "fetching the lists of packages" apt update
-  quietly "installing ${missing[*]}" apt install -y --no-install-recommends "${missing[@]}"
+  fetch "fetching the lists of packages" apt update
+  fetch "installing ${missing[*]}" apt install -y --no-install-recommends "${missing[@]}"
 }
 
 # unpack_foreign ARCHITECTURE DIRECTORY PACKAGE...: Debian packages of another architecture, unpacked, from package lists of their own:
@@ -52,12 +52,12 @@ unpack_foreign() {
     -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o APT::Sandbox::User=)
   mkdir -p "$lists/lists/partial" "$lists/archives/partial"
   rm -rf "$cache/unpacked" && mkdir "$cache/unpacked"
-  quietly "fetching the lists of $architecture packages" apt "${foreign[@]}" update
+  fetch "fetching the lists of $architecture packages" apt "${foreign[@]}" update
   cd "$cache/unpacked"
-  quietly "fetching $* for $architecture" apt "${foreign[@]}" download "$@"
+  fetch "fetching $* for $architecture" apt "${foreign[@]}" download "$@"
   cd "$OLDPWD"
   for package in "$cache"/unpacked/*.deb; do
-    quietly "unpacking $(basename "$package")" dpkg -x "$package" "$cache/unpacked"
+    fetch "unpacking $(basename "$package")" dpkg -x "$package" "$cache/unpacked"
     rm "$package"
   done
   mv "$cache/unpacked" "$place"

@@ -16,8 +16,11 @@ from ringbuffer import messages
 
 
 def pytest_configure() -> None:
-    """Tests that run side by side have a core each: torch and numpy, which are imported later, would start a
+    """Tests fetch nothing (needs.py), as nobody knows how long that takes.
+
+    Those that run side by side have a core each: torch and numpy, which are imported later, would start a
     thread for every core in every worker, and those that wait for each other keep the cores busy."""
+    os.environ["BLINK_NO_DOWNLOADS"] = "1"
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 from limits import START_S
+from needs import skip_if_missing, with_need
 
 from blink import cli
 from nic_frontend.options import FrontendOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
-PACKAGES = ("kubernetes-validate==1.37.0", "pyyaml")
 VALIDATE = """
 import json, sys, kubernetes_validate
 for document in json.load(sys.stdin):
@@ -64,10 +64,9 @@ def test_kubernetes_schemas_have_nothing_against_them() -> None:
             else:
                 checked.append(document)
     assert len(checked) > len(MANIFESTS)
-    command = [str(ROOT / "scripts/with-packages"), *PACKAGES, "--", "python", "-c", VALIDATE]
+    command = with_need("kubernetes", "python", "-c", VALIDATE)
     done = subprocess.run(command, input=json.dumps(checked), capture_output=True, text=True, timeout=START_S)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
+    skip_if_missing("kubernetes", done)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -116,18 +115,9 @@ def test_the_images_are_described_in_docker_s_language() -> None:
         "import dockerfile, json, sys\n"
         "print(json.dumps([(c.cmd, c.value) for c in dockerfile.parse_file(sys.argv[1])]))"
     )
-    command = [
-        str(ROOT / "scripts/with-packages"),
-        "dockerfile==3.4.0",
-        "--",
-        "python",
-        "-c",
-        program,
-        str(source),
-    ]
+    command = with_need("dockerfile", "python", "-c", program, str(source))
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_S)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
+    skip_if_missing("dockerfile", done)
     assert done.returncode == 0, done.stderr
     commands = [(name.upper(), value) for name, value in json.loads(done.stdout)]
     stages = [value[-1] for name, value in commands if name == "FROM"]

@@ -15,10 +15,11 @@ import httpx
 import pytest
 from free_port import free_port
 from limits import START_S, WAIT_S
+from needs import skip_if_missing, with_need
 from serve_process import ROOT, Serve, ServeProcess
 from waiting import wait_until
 
-RUN = [str(ROOT / "scripts/with-packages"), "vllm-router==0.1.17", "--"]
+RUN = with_need("vllm-router")
 EVENT_S = 0.5  # from a server to the router
 PREFIX = "{0} was a brave fox. One day {0} met an owl. " + "They talked about the weather. " * 30
 
@@ -26,8 +27,7 @@ PREFIX = "{0} was a brave fox. One day {0} met an owl. " + "They talked about th
 @pytest.fixture(scope="module", autouse=True)
 def installed() -> None:
     done = subprocess.run([*RUN, "true"], capture_output=True, text=True, timeout=START_S)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
+    skip_if_missing("vllm-router", done)
     assert done.returncode == 0, done.stderr
 
 

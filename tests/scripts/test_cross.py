@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import skip_if_missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,8 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.timeout(1200)
 def test_it_builds_for_aarch64_and_passes_the_native_tests() -> None:
     done = subprocess.run([ROOT / "scripts/cross"], capture_output=True, text=True, timeout=1100)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
+    skip_if_missing("cross", done)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     library = ROOT / "build/cross/without-rdma/install/nic_frontend/libblink_frontend.so"
     header = library.read_bytes()[:20]

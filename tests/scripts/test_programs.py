@@ -46,6 +46,7 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
         "wheels",
         "images",
         "with-packages",
+        "test-needs",
     ],
 )
 def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from limits import PROGRAM_S
+from needs import skip_if_missing
 from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,8 +19,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.slow]
 @pytest.fixture(scope="module", autouse=True)
 def _machine() -> None:
     done = subprocess.run([SCRIPT, "--setup"], capture_output=True, text=True, timeout=PROGRAM_S)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
+    skip_if_missing("soft-roce", done)
     assert done.returncode == 0, done.stderr
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from limits import PROGRAM_S
+from needs import skip_if_missing
 from serve_process import ROOT, ServeProcess, complete
 
 pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -23,8 +24,7 @@ MACHINES = {"x86_64": 62, "aarch64": 183}  # elf.h, EM_*
 @pytest.fixture(scope="module")
 def wheels() -> dict[str, Path]:
     done = subprocess.run([ROOT / "scripts/wheels"], capture_output=True, text=True, timeout=1500)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
+    skip_if_missing("wheels", done)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return {name: next((ROOT / "build/wheels").glob(f"*_{name}.whl")) for name in MACHINES}
 

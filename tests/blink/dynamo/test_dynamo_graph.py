@@ -21,6 +21,7 @@ from free_port import free_port
 from graph import ROOT, RUN, Graph, Worker
 from graph_stream import Stream
 from limits import START_S, WAIT_S
+from needs import skip_if_missing
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -32,8 +33,7 @@ LONG = {"model": "demo", "prompt": "Count from 1 to 60.", "max_tokens": 600, "te
 @pytest.fixture(scope="module", autouse=True)
 def installed() -> None:
     done = subprocess.run([RUN, "true"], capture_output=True, text=True, timeout=START_S)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
+    skip_if_missing("dynamo", done)
     assert done.returncode == 0, done.stderr
 
 
