@@ -74,7 +74,7 @@ def read_json(path: Path, most: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
 
 
 def parse_json(text: bytes, make_object: MakeObject | None = None) -> Any:
-    """Its value, with objects as `make_object` makes them, whose integers have at most MAX_DIGITS digits. Raises
+    """Its value, with objects as `make_object` makes them, and integers of at most MAX_DIGITS digits. Raises
     ValueError, which includes what nests too deeply."""
     try:
         return json.loads(text, parse_int=_integer, object_pairs_hook=make_object)
