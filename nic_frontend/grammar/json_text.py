@@ -36,7 +36,7 @@ AFTER_COLON = optional(literal(" "))
 
 
 def _escape() -> Expression:
-    """Those that mean the same in Python (parsing/pythonic.py): not a slash, nor half a character."""
+    """Those that mean the same in Python (parsing/string_scanner.py): not a slash, nor half a character."""
     low = sequence(one_of("0123456789abcefABCEF"), HEX, HEX, HEX)
     below_halves = sequence(one_of("dD"), one_of("01234567"), HEX, HEX)
     unicode = sequence(literal("u"), any_of([low, below_halves]))

@@ -60,6 +60,10 @@ class Calls:
     def n(self) -> int:
         return len(self.complete)
 
+    def text(self, text: str) -> None:
+        if text:
+            self.deltas.append(Text(text))
+
     def start(self, name: str) -> None:
         call_id = short_id() if self.short_ids else long_id()
         self.deltas.append(CallStart(self.n, call_id, name))

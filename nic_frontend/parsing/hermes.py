@@ -10,10 +10,14 @@ from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
 class Hermes(ToolCallParser):
     marks = ("<tool_call>",)
+    block_marks = ("{",)
     special_tokens = ("<tool_call>", "</tool_call>")
 
     def region(self, mark: str) -> Region:
-        return Objects(self.calls, lambda name: True, opening=mark, closing="</tool_call>")
+        begins = mark in self.marks
+        return Objects(
+            self.calls, lambda name: begins or name in self.names, mark="</tool_call>", strict=not begins
+        )
 
     @classmethod
     def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:

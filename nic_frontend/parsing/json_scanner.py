@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import re
 
+from nic_frontend.parsing.halves import Halves
+
 SPACE = re.compile(r"[ \t\r\n]*")
 PLAIN = re.compile(r'[^"\\\x00-\x1f]*')  # of a string
 NUMBER_PART = re.compile(r"[-+.eE0-9]*")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-LITERALS = {"t": "true", "f": "false", "n": "null"}
+# Those of Python, which models write, are no JSON: it has no number that is none, and no end to its numbers.
+LITERALS = {
+    "true": "true",
+    "false": "false",
+    "null": "null",
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "NaN": "null",
+    "Infinity": "1e999",
+}
+BEGINNINGS = {literal[0] for literal in LITERALS}
 CLOSES = {"{": "}", "[": "]"}
 
 
@@ -19,9 +32,11 @@ def behind_space(text: str, at: int) -> int:
 
 
 class JsonScanner:
-    """`feed` it text until `done` or `bad`. `text` is the value so far as JSON.
+    """`feed` it text until `done` or `bad`. `text` is the value so far as JSON that UTF-8 can write; what is
+    `bad` was kept as it is.
 
-    A control character in a string, which models write and JSON forbids, becomes an escape.
+    A control character in a string, which models write and JSON forbids, becomes an escape. Half a character
+    becomes U+FFFD.
     """
 
     def __init__(self) -> None:
@@ -30,9 +45,9 @@ class JsonScanner:
         self._pieces: list[str] = []
         self._open: list[str] = []  # brackets
         self._state = self._value
-        self._number = ""
-        self._rest = ""  # of a literal
-        self._hex = 0  # digits that an escape still needs
+        self._number: list[str] = []
+        self._held = ""  # of a literal or an escape: what it means is not known yet
+        self._halves = Halves()
 
     @property
     def text(self) -> str:
@@ -42,6 +57,11 @@ class JsonScanner:
         """`text`, which begins anew."""
         text, self._pieces = self.text, []
         return text
+
+    def cut(self) -> str:
+        """What is not in `text` yet, as it was read: there is no more to come."""
+        held, self._held = self._halves.cut() + self._held, ""
+        return held
 
     def feed(self, text: str, at: int) -> int:
         """The position up to which `text` was read from `at`: where the value ended, or what cannot be in it,
@@ -53,6 +73,7 @@ class JsonScanner:
 
     def _refuse(self, at: int) -> int:
         self.bad = True
+        self._keep(self.cut())
         return at
 
     def _keep(self, piece: str) -> int:
@@ -72,11 +93,11 @@ class JsonScanner:
             self._state = self._first_key if character == "{" else self._first_item
         elif character == '"':
             self._state = self._string
-        elif character in LITERALS:
-            self._rest = LITERALS[character][1:]
+        elif character in BEGINNINGS:
             self._state = self._literal
+            return at
         elif character == "-" or character.isdecimal():
-            self._number = ""
+            self._number = []
             self._state = self._digits
             return at
         else:
@@ -114,52 +135,55 @@ class JsonScanner:
         return at + self._keep(":")
 
     def _string(self, text: str, at: int) -> int:
+        if text[at] == "\\":
+            self._held = "\\"
+            self._state = self._escape
+            return at + 1
+        self._keep(self._halves.end())
         if found := PLAIN.match(text, at):
             at += self._keep(found.group())
-        if at == len(text):
+        if at == len(text) or text[at] == "\\":
             return at
-        character = text[at]
-        if character == '"':
-            self._keep(character)
+        if text[at] == '"':
+            self._keep(text[at])
             self._ended()
-        elif character == "\\":
-            self._keep(character)
-            self._state = self._escape
         else:
-            self._keep(f"\\u{ord(character):04x}")
+            self._keep(f"\\u{ord(text[at]):04x}")
         return at + 1
 
     def _escape(self, text: str, at: int) -> int:
-        if text[at] not in '"\\/bfnrtu':
+        expected = '"\\/bfnrtu' if self._held == "\\" else "0123456789abcdefABCDEF"
+        if text[at] not in expected:
             return self._refuse(at)
-        self._hex = 4
-        self._state = self._hexadecimal if text[at] == "u" else self._string
-        return at + self._keep(text[at])
-
-    def _hexadecimal(self, text: str, at: int) -> int:
-        if text[at] not in "0123456789abcdefABCDEF":
-            return self._refuse(at)
-        self._hex -= 1
-        if self._hex == 0:
+        self._held += text[at]
+        if self._held[1] != "u" or len(self._held) == len("\\u0000"):
+            self._keep(self._halves.take(self._held, int(self._held[2:] or "0", 16)))
+            self._held = ""
             self._state = self._string
-        return at + self._keep(text[at])
+        return at + 1
 
     def _literal(self, text: str, at: int) -> int:
-        if text[at] != self._rest[0]:
+        word = self._held + text[at]
+        if not any(literal.startswith(word) for literal in LITERALS):
             return self._refuse(at)
-        self._rest = self._rest[1:]
-        self._keep(text[at])
-        if not self._rest:
+        self._held = word
+        if word in LITERALS:
+            self._held = ""
+            self._keep(LITERALS[word])
             self._ended()
         return at + 1
 
     def _digits(self, text: str, at: int) -> int:
         if found := NUMBER_PART.match(text, at):
-            self._number += found.group()
+            self._number.append(found.group())
             at += self._keep(found.group())
         if at == len(text):
             return at
-        if not NUMBER.fullmatch(self._number):
+        number = "".join(self._number)
+        if number == "-" and text[at] == "I":
+            self._state = self._literal
+            return at
+        if not NUMBER.fullmatch(number):
             return self._refuse(at)
         self._ended()
         return at

@@ -17,9 +17,7 @@ class Llama3Json(ToolCallParser):
 
     def region(self, mark: str) -> Region:
         tagged = mark in self.marks
-        return Objects(
-            self.calls, lambda name: tagged or name in self.names, separator=";", strict=not tagged
-        )
+        return Objects(self.calls, lambda name: tagged or name in self.names, strict=not tagged)
 
     @classmethod
     def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:

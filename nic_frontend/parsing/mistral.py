@@ -59,6 +59,10 @@ class ListOrName(Objects):
             return found.end()
         return at if BEGINNING.fullmatch(text, at) else self.refuse(at)
 
+    def cut(self, rest: str) -> str:
+        self.calls.arguments(self._arguments.cut())
+        return super().cut(rest)
+
     def _read_arguments(self, text: str, at: int) -> int:
         at = self._arguments.feed(text, at)
         self.calls.arguments(self._arguments.take())

@@ -7,17 +7,18 @@ from nic_frontend.grammar.expression import Expression, literal, sequence
 from nic_frontend.parsing.region import Objects, Region
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
-TAG = "<|tool_call|>"
+TAG, END = "<|tool_call|>", "<|/tool_call|>"
 
 
 class Phi4Mini(ToolCallParser):
     marks = (TAG, "functools")
-    special_tokens = (TAG, "<|/tool_call|>")
+    block_marks = ("{",)
+    special_tokens = (TAG, END)
 
     def region(self, mark: str) -> Region:
-        closing = "<|/tool_call|>" if mark == TAG else ""
-        opening = TAG if mark == TAG else ""
-        return Objects(self.calls, lambda name: True, opening=opening, closing=closing)
+        begins = mark in self.marks
+        closing = "" if mark == "functools" else END
+        return Objects(self.calls, lambda name: begins or name in self.names, mark=closing, strict=not begins)
 
     @classmethod
     def language(cls, functions: list[Function], many: bool, mark: Mark) -> Expression:

@@ -6,32 +6,30 @@ Many an answer begins with a bracket, so the names must be tools'.
 
 from __future__ import annotations
 
-import ast
-import json
 import re
-from typing import Any
 
 from nic_frontend.grammar.calls import Function, Mark
 from nic_frontend.grammar.expression import Expression, any_of, optional, repeated, sequence
 from nic_frontend.grammar.expression import literal as text_of
-from nic_frontend.parsing.call_object import encodes
+from nic_frontend.parsing.argument_scanner import ArgumentScanner
 from nic_frontend.parsing.delta import Calls
-from nic_frontend.parsing.region import Region, begun
+from nic_frontend.parsing.region import BETWEEN_CALLS, Region, behind_blank
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
 CLOSING = {"```tool_code": "```", "<|python_start|>": "<|python_end|>", "[": ""}
-NAME = re.compile(r"[A-Za-z_][\w.-]{0,255}")
-PLAIN = re.compile(r"[\w ,.:=-]+")  # characters that nothing depends on
-CONSTANTS = {"true": True, "false": False, "null": None}
-BRACKETS = {")": "(", "]": "[", "}": "{"}
+MAX_NAME = 256
+NAME = re.compile(rf"[\w.-]{{1,{MAX_NAME}}}")
 
 
 class Pythonic(ToolCallParser):
     marks = ("```tool_code", "<|python_start|>")
     first_marks = ("[",)
+    block_marks = ("\n",)
     special_tokens = ("<|python_start|>", "<|python_end|>")
 
     def region(self, mark: str) -> Region:
+        if mark in self.block_marks:
+            return PythonCalls(self.calls, self.names, self.closing, is_inside=True)
         return PythonCalls(self.calls, self.names, CLOSING[mark])
 
     @classmethod
@@ -46,122 +44,71 @@ class Pythonic(ToolCallParser):
 
 class PythonCalls(Region):
     """`[f(a=1), g()]`, or with a closing mark also calls on lines of their own. A call is told to the client
-    when its parenthesis is closed.
+    when its parenthesis is closed. `is_inside`: the block has calls already.
     """
 
-    def __init__(self, calls: Calls, names: frozenset[str], closing: str) -> None:
+    def __init__(self, calls: Calls, names: frozenset[str], mark: str, is_inside: bool = False) -> None:
         super().__init__(calls)
+        self.closing = mark if is_inside else None
         self._names = names
-        self._closing = closing
+        self._mark = mark
         self._listed = False
-        self._call: list[str] = []  # as far as it was read
         self._name = ""
-        self._open: list[str] = []  # brackets
-        self._quote = ""  # of the string that is being read
-        self._escaped = False
+        self._arguments = ArgumentScanner()
 
     def begin(self, text: str, at: int) -> int:
-        if text[at].isspace():
-            return at + 1
+        if (end := behind_blank(text, at)) > at:
+            return end
         self._listed = text[at] == "["
-        if not self._listed and not self._closing:
+        if not self._listed and not self._mark:
             return self.refuse(at)
         self.state = self._read_name
         return at + self._listed
 
     def _read_name(self, text: str, at: int) -> int:
-        if text[at].isspace():
-            return at + 1
+        if (end := behind_blank(text, at)) > at:
+            return end
+        if self.closing and self.closing.startswith(text[at : at + len(self.closing)]):
+            is_whole = text.startswith(self.closing, at)
+            return self.end(at + len(self.closing)) if is_whole else at
         found = NAME.match(text, at)
-        if found is None or found.end() - at > 255:
+        if found is None:
             return self.refuse(at)
-        if found.end() == len(text):
+        if found.end() == len(text) and found.end() - at < MAX_NAME:
             return at
-        if text[found.end()] != "(" or found.group() not in self._names:
+        if text[found.end() : found.end() + 1] != "(" or found.group() not in self._names:
             return self.refuse(at)
-        self._name, self._call, self._open = found.group(), [], []
-        self.state = self._read_call
+        self._name, self._arguments = found.group(), ArgumentScanner()
+        self.state = self._read_arguments
         return found.end()
 
-    def _read_call(self, text: str, at: int) -> int:
-        if plain := PLAIN.match(text, at):
-            self._call.append(plain.group())
-            return plain.end()
-        character = text[at]
-        self._call.append(character)
-        if self._escaped:
-            self._escaped = False
-        elif self._quote:
-            self._escaped = character == "\\"
-            if character == self._quote:
-                self._quote = ""
-        elif character in "\"'":
-            self._quote = character
-        elif character in "([{":
-            self._open.append(character)
-        elif character in ")]}":
-            if self._open.pop() != BRACKETS[character]:
-                return self.refuse(at)
-            if not self._open:
-                return self._complete(at)
-        return at + 1
-
-    def _complete(self, at: int) -> int:
-        arguments = read_arguments("f" + "".join(self._call))
-        if arguments is None:
+    def _read_arguments(self, text: str, at: int) -> int:
+        at = self._arguments.feed(text, at)
+        if self._arguments.bad:
             return self.refuse(at)
-        self.calls.start(self._name)
-        self.calls.arguments(arguments)
-        self.calls.end()
-        self.state = self._between
-        return at + 1
-
-    def _between(self, text: str, at: int) -> int:
-        if text[at].isspace():
-            return at + 1
-        if self._listed and text[at] in ",]":
-            if text[at] == "]" and not self._closing:
-                return self.end(at + 1)
-            self.state = self._read_name if text[at] == "," else self._behind
-            return at + 1
-        if self._listed:
-            return self.refuse(at)
-        self.state = self._behind if self._closing.startswith(text[at]) else self._read_name
+        if self._arguments.done:
+            self.calls.start(self._name)
+            self.calls.arguments(self._arguments.text)
+            self.calls.end()
+            self.closing = self._mark
+            self.state = self._between
         return at
 
-    def _behind(self, text: str, at: int) -> int:
-        if text[at].isspace():
+    def _between(self, text: str, at: int) -> int:
+        if (end := behind_blank(text, at)) > at:
+            return end
+        if text[at] in BETWEEN_CALLS:
+            self.state = self._read_name
             return at + 1
-        if text.startswith(self._closing, at):
-            return self.end(at + len(self._closing))
-        return at if begun(text, (self._closing,)) == len(text) - at else self.end(at)
+        if self._listed and text[at] == "]":
+            self.state = self._behind
+            return self.claim(at + 1) if self._mark else self.end(at + 1)
+        if self._mark and not self._listed:
+            self.state = self._behind if self._mark[0] == text[at] else self._read_name
+            return at
+        return self.leave(at)
 
-
-def read_arguments(call: str) -> str | None:
-    """The arguments of a call with literals by name, as JSON; None when it is another call."""
-    try:
-        found = ast.parse(call, mode="eval").body
-        if not isinstance(found, ast.Call) or found.args or any(k.arg is None for k in found.keywords):
-            return None
-        text = json.dumps({k.arg: literal(k.value) for k in found.keywords}, ensure_ascii=False)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return None
-    return text if encodes(text) else None
-
-
-def literal(node: ast.expr) -> Any:
-    """Its value. The constants of JSON count as those of Python. Raises ValueError for what is no literal."""
-    if isinstance(node, ast.Name) and node.id in CONSTANTS:
-        return CONSTANTS[node.id]
-    if isinstance(node, ast.List | ast.Tuple):
-        return [literal(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {_key(k): literal(v) for k, v in zip(node.keys, node.values, strict=True)}
-    return ast.literal_eval(node)
-
-
-def _key(node: ast.expr | None) -> str:
-    key = literal(node) if node is not None else None
-    if not isinstance(key, str):
-        raise ValueError("a key that is no string")
-    return key
+    def _behind(self, text: str, at: int) -> int:
+        if (end := behind_blank(text, at)) > at:
+            return end
+        return self.behind_closing(text, at)

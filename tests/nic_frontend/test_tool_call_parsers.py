@@ -9,16 +9,13 @@ import re
 import time
 
 import pytest
+from found_calls import NAMES, Found, collected, cut, parsed, strict_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.reasoning import ReasoningParser
 from nic_frontend.parsing.registry import TOOL_CALL_PARSERS
 from nic_frontend.parsing.splitter import Splitter
-
-NAMES = frozenset({"f", "g"})
-Found = list[tuple[str, str]]  # ("text", ...), ("reasoning", ...) or (name, arguments)
 
 F = ("f", '{"a": 1}')
 G = ("g", "{}")
@@ -38,7 +35,28 @@ CASES: list[tuple[str, str, Found]] = [
     ("hermes", '<tool_call>{"name": {"a": 1}}</tool_call>', [("text", '<tool_call>{"name": {"a": 1}}</tool_call>')]),
     ("hermes", '<tool_call>{"name": "\\ud800"}</tool_call>', [("text", '<tool_call>{"name": "\\ud800"}</tool_call>')]),
     ("hermes", "1 < 2 <tool", [("text", "1 < 2 <tool")]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}\n{"name": "g", "arguments": {}}</tool_call>', [F, G]),
+    ("hermes", '<tool_call>[{"name": "f", "arguments": {"a": 1}}, {"name": "g"}]</tool_call> bye', [F, G, ("text", " bye")]),
+    ("hermes", '<tool_call>\n{"name": "f", "arguments": {"a": 1}} and {"b"} or\n{"name": "g"}, so\n</tool_call>', [F, ("text", ' and {"b"} or'), G, ("text", ", so")]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}\n\nThat is {"name": "Al", "age": 3}', [F, ("text", '\n\nThat is {"name": "Al", "age": 3}')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}\n<tool_call>{"name": "g"}</tool_call>', [F, G]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_', [F]),
+    ("hermes", '<tool_call>\ufeff\u00a0{"name": "f", "arguments": {"a": 1}}\u2003</tool_call>', [F]),
+    ("hermes", '<tool_call>{"my word": 2, "name": "f", "arguments": {"a": 1}, "why": "so"} </tool_call>', [F, ("text", '"my word": 2, "why": "so"')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}, "name": "g", "parameters": 5, "x" </tool_call>', [F, ("text", '"name": "g", "parameters": 5, "x"')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}, "why": "so', [F, ("text", '"why": "so')]),
+    ("hermes", '<tool_call>{"name": "f", "city": "Rome"}</tool_call>', [("text", '<tool_call>{"name": "f", "city": "Rome"}</tool_call>')]),
+    ("hermes", '<tool_call>{"name": "f", "name": "g", "arguments": {}}</tool_call>', [("text", '<tool_call>{"name": "f", "name": "g", "arguments": {}}</tool_call>')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": [NaN, -Infinity, True, None]}}</tool_call>', [("f", '{"a": [null, -1e999, true, null]}')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": NaN}"}</tool_call>', [("f", '{"a": null}')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": ""}</tool_call>', [("f", "{}")]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "Rome"}</tool_call>', [("text", '<tool_call>{"name": "f", "arguments": "Rome"}</tool_call>')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"\\ud83d": "\\ud83d\\ude00 \\ude00\\ud83d\\n"}}</tool_call>', [("f", '{"\ufffd": "\\ud83d\\ude00 \ufffd\ufffd\\n"}')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "\\ud83d', [("f", '{"a": "\\ud83d')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": Tr', [("f", '{"a": Tr')]),
     ("llama3_json", '{"name": "f", "parameters": {"a": 1}}', [F]),
+    ("llama3_json", '{"name": "f", "parameters": {"a": 1}}, {"name": "g"} ok', [F, G, ("text", " ok")]),
+    ("llama3_json", '{"name": "f", "parameters": {"a": 1}, "x": 1}', [F, ("text", '"x": 1}')]),
     ("llama3_json", '\n{"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}', [F, G]),
     ("llama3_json", '<|python_tag|>{"type": "function", "name": "other", "parameters": {}}', [("other", "{}")]),
     ("llama3_json", '{"name": "Alice", "age": 3}', [("text", '{"name": "Alice", "age": 3}')]),
@@ -52,36 +70,21 @@ CASES: list[tuple[str, str, Found]] = [
     ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, 5]', [F, ("text", ", 5]")]),
     ("phi4_mini", '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]<|/tool_call|>', [F]),
     ("phi4_mini", '<|tool_call|>{"name": "f", "arguments": {"a": 1}}<|/tool_call|>', [F]),
+    ("phi4_mini", '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}] so <|/tool_call|>!', [F, ("text", " so!")]),
     ("phi4_mini", 'functools[{"name": "f", "arguments": {"a": 1}}, {"name": "g"}]', [F, G]),
     ("phi4_mini", "the module functools has cache", [("text", "the module functools has cache")]),
     ("pythonic", '[f(a=1), g()]', [F, G]),
     ("pythonic", '[f(a="b)]", c=[1, {"d": None}], e=-2.5, ok=true)]', [("f", '{"a": "b)]", "c": [1, {"d": null}], "e": -2.5, "ok": true}')]),
     ("pythonic", "Sure!\n```tool_code\nf(a=1)\ng()\n```", [("text", "Sure!"), F, G]),
+    ("pythonic", "```tool_code\nf(a=1)  # why\n\ng(); x\n```\nDone.", [F, ("text", "  # why"), G, ("text", "; x\nDone.")]),
     ("pythonic", "<|python_start|>[f(a=1)]<|python_end|>", [F]),
+    ("pythonic", "<|python_start|>[f(a=1)] so <|python_end|>!", [F, ("text", " so!")]),
     ("pythonic", "[1, 2, 3]", [("text", "[1, 2, 3]")]),
     ("pythonic", "[other(a=1)]", [("text", "[other(a=1)]")]),
     ("pythonic", "[f(a=b)]", [("text", "[f(a=b)]")]),
     ("pythonic", "[f(1)]", [("text", "[f(1)]")]),
     ("pythonic", "[f(a=1)" , [F]),
 ]  # fmt: skip
-
-
-def collected(deltas: list[Delta]) -> Found:
-    found: Found = []
-    for delta in deltas:
-        if isinstance(delta, CallStart):
-            found.append((delta.name, ""))
-            continue
-        kind = {Text: "text", Reasoning: "reasoning"}.get(type(delta), "")
-        if kind and (not found or found[-1][0] != kind):
-            found.append((kind, ""))
-        found[-1] = (found[-1][0], found[-1][1] + delta.text)
-    return found
-
-
-def parsed(name: str, pieces: list[str]) -> Found:
-    parser = TOOL_CALL_PARSERS[name](NAMES)
-    return collected([delta for piece in pieces for delta in parser.feed(piece)] + parser.finish())
 
 
 @pytest.mark.parametrize(("name", "text", "expected"), CASES, ids=range(len(CASES)))
@@ -101,13 +104,6 @@ FRAGMENTS = sorted(
 ANSWERS = st.sampled_from([text for _, text, _ in CASES]) | st.lists(
     st.sampled_from(FRAGMENTS), max_size=14
 ).map("".join)
-
-
-@st.composite
-def cut(draw: st.DrawFn, answers: st.SearchStrategy[str]) -> list[str]:
-    text = draw(answers)
-    cuts = sorted(draw(st.sets(st.integers(0, len(text)), max_size=8)))
-    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 @pytest.mark.parametrize("name", TOOL_CALL_PARSERS)
@@ -146,11 +142,11 @@ def test_arguments_come_in_pieces() -> None:
 
 LONG = "x" * 150_000
 HOSTILE = {
-    "hermes": ['<tool_call>{"name": "f", "arguments": {"a": "' + LONG, '<tool_call>{"b": "' + LONG, "<tool_call>" * 9000],
+    "hermes": ['<tool_call>{"name": "f", "arguments": {"a": 1}}' + '{"name": "x' * 9000, '<tool_call>{"name": "f", "arguments": {"a": 1' + "1" * 150_000, '<tool_call>{"name": "f", "arguments": {"a": "' + LONG, '<tool_call>{"b": "' + LONG, "<tool_call>" * 9000],
     "llama3_json": ['{"name": "f", "parameters": {"a": "' + LONG, '{"type": "' + LONG, "[" * 50_000],
     "mistral": ["[TOOL_CALLS]" + LONG, '[TOOL_CALLS][{"b": "' + LONG, "[TOOL_CALLS]f[ARGS]{" + LONG],
     "phi4_mini": ["functools" * 9000, '<|tool_call|>[{"b": ' + "[" * 99_000, "<|tool_call|>" + LONG],
-    "pythonic": ['[f(a="' + LONG, "[f(a=" + "(" * 50_000, "[f(a=" + "-" * 50_000 + "1)]"],
+    "pythonic": ["[f(a=1" + "1" * 150_000, "[f(a=0x1" + "1" * 150_000 + ")]", "[f(a=1e+" + "e+" * 50_000, "[f(" + LONG, "[f(a='" + "\\N{" * 40_000, "[f(a=" + "''" * 50_000, "```tool_code\nf()\n" + "f(\n" * 20_000, '[f(a="' + LONG, "[f(a=" + "(" * 50_000, "[f(a=" + "-" * 50_000 + "1)]"],
 }  # fmt: skip
 
 
@@ -158,10 +154,10 @@ HOSTILE = {
 @pytest.mark.parametrize("name", TOOL_CALL_PARSERS)
 def test_long_answers_take_linear_time(name: str) -> None:
     """F10. It takes one second."""
-    began = time.perf_counter()
-    for text in [*HOSTILE[name], "{" * 20_000, '"' * 20_000, " " * 20_000, "<" * 20_000]:
+    began = time.thread_time()
+    for text in [*HOSTILE[name], "{" * 20_000, '"' * 20_000, " " * 150_000, "<" * 20_000]:
         parsed(name, [text[at : at + 4] for at in range(0, len(text), 4)])
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_json_that_is_no_call_is_shown_at_once() -> None:
@@ -211,4 +207,4 @@ def test_all_arguments_come_through(value: object) -> None:
         if any("\ud800" <= character <= "\udfff" for character in written):
             continue
         ((name, found),) = parsed("hermes", [f"<tool_call>{written}</tool_call>"])
-        assert (name, json.loads(found)) == ("f", arguments)
+        assert (name, strict_json(found)) == ("f", arguments)

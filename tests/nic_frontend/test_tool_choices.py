@@ -71,6 +71,18 @@ def test_a_forced_call(speak: Speak, parser: str) -> None:
     assert not accepted(frontend, call)
 
 
+def test_parameters_have_any_names(speak: Speak) -> None:
+    """F21: also in calls that look like Python, where some cannot be written as Python's."""
+    schema = {"type": "object", "properties": {name: {} for name in ("from", "user-id", "two words")}}
+    call = '[f(from="Rome\\n", user-id=1e999, **{"two words": null})]'
+    frontend = speak(HERMES, call, tool_call_parser="pythonic")
+    body = forced("required", {"name": "f", "parameters": schema, "strict": True})
+    message = post(frontend, "/v1/chat/completions", body).json()["choices"][0]["message"]
+    arguments = '{"from": "Rome\\n", "user-id": 1e999, "two words": null}'
+    assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": arguments}
+    assert accepted(frontend, call)
+
+
 def test_forced_calls_of_other_endpoints(speak: Speak) -> None:
     call = WAYS["hermes"][1]
     frontend = speak(HERMES, call)

@@ -289,5 +289,9 @@ def test_arguments() -> None:
     assert taken(of_object_schema({}), "{}", "1") == [True, False]
     schema = {"properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}}, "required": ["a"]}
     assert taken(of_keywords(schema), "a=1", "a=1, b=true", "b=true", "") == [True, True, False, False]
-    with pytest.raises(GrammarRefused, match="argument's name"):
-        of_keywords({"properties": {"class": {}}})
+    names = {"properties": {name: {"type": "null"} for name in ("class", "user-id", "a b")}}
+    good = ["class=null", "user-id=null", '**{"a b": null}', 'class=null, user-id=null, **{"a b": null}']
+    assert taken(of_keywords(names), *good, "a b=null") == [True] * 4 + [False]
+    further = {"properties": {"a": {"type": "null"}}, "additionalProperties": {"type": "integer"}}
+    assert taken(of_keywords(further), "a=null, b=1, c=2", "a=1", "b=null", "") == [True, False, False, True]
+    assert taken(of_keywords({"type": "object"}), "a=1, b=[]", "") == [True, True]
