@@ -29,10 +29,15 @@ def schema_taken(schema: Any, *texts: str) -> list[bool]:
 
 
 class RandomAnswers:
-    """To one grammar. What may come next is found once for each place that walks come to."""
+    """To one grammar. What may come next is found once for each place that walks come to. Where an answer may
+    end, it does with the chance `ends`; the bytes of `odd` come more often than others.
+    """
 
-    def __init__(self, grammar: Grammar, source: random.Random) -> None:
+    def __init__(
+        self, grammar: Grammar, source: random.Random, *, ends: float = 0.3, odd: bytes = b""
+    ) -> None:
         self._grammar, self._source = grammar, source
+        self._ends, self._odd = ends, odd
         self._bytes_of: dict[int, list[int]] = {}
         for byte, column in enumerate(grammar.columns.tolist()):
             self._bytes_of.setdefault(column, []).append(byte)
@@ -44,14 +49,20 @@ class RandomAnswers:
         assert walk.step_all(begin) or not begin
         while len(answer) < 20 * LONG:
             is_long = len(answer) > LONG
-            if walk.may_end() and (is_long or source.random() < 0.3):
+            if walk.may_end() and (is_long or source.random() < self._ends):
                 return bytes(answer)
             choices = self._next(walk)
             assert choices or walk.may_end(), f"a dead end behind {bytes(answer)!r}"
             if not choices:
                 return bytes(answer)
-            closing = [byte for byte in b'"}]' if is_long and walk.copy().step(byte)]
-            byte = closing[0] if closing else source.choice(source.choice(choices))
+            closing = [byte for byte in b'"}])' if is_long and walk.copy().step(byte)]
+            odd = [byte for alike in choices for byte in alike if byte in self._odd]
+            if closing:
+                byte = closing[0]
+            elif odd and source.random() < 0.3:
+                byte = source.choice(odd)
+            else:
+                byte = source.choice(source.choice(choices))
             walk.step(byte)
             answer.append(byte)
         return None
