@@ -1,4 +1,4 @@
-"""F21: whatever a model writes, each word of it is in a call or in the text, once."""
+"""F22: whatever a model writes, each word of it is in a call or in the text, once."""
 
 # ruff: noqa: E501 (tables are wide)
 

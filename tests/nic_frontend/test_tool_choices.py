@@ -72,7 +72,7 @@ def test_a_forced_call(speak: Speak, parser: str) -> None:
 
 
 def test_parameters_have_any_names(speak: Speak) -> None:
-    """F21: also in calls that look like Python, where some cannot be written as Python's."""
+    """F22: also in calls that look like Python, where some cannot be written as Python's."""
     schema = {"type": "object", "properties": {name: {} for name in ("from", "user-id", "two words")}}
     call = '[f(from="Rome\\n", user-id=1e999, **{"two words": null})]'
     frontend = speak(HERMES, call, tool_call_parser="pythonic")

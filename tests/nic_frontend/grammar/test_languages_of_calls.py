@@ -1,4 +1,4 @@
-"""F21: what a grammar lets a model write as calls, its parser reads as just these calls."""
+"""F22: what a grammar lets a model write as calls, its parser reads as just these calls."""
 
 from __future__ import annotations
 
