@@ -20,6 +20,7 @@ from gpu_backend.cuda.probe import Finding
 from gpu_backend.rdma import target
 from nic_frontend import library, verbs_library
 from ringbuffer.region import SHM_DIRECTORY
+from ringbuffer.version import install
 
 MIN_PYTHON = (3, 11)
 SMALL_SHM = 512 << 20  # the ring of 1024 slots and 131,072 tokens of context takes 300 MiB
@@ -127,7 +128,7 @@ def _packages() -> Finding:
         except importlib.metadata.PackageNotFoundError:
             missing.append(name)
     detail = f"missing: {', '.join(missing)}" if missing else ", ".join(found)
-    return Finding("packages", not missing, detail, "pip install 'blink-serving[frontend]'")
+    return Finding("packages", not missing, detail, install("frontend"))
 
 
 def _version(command: str) -> str:

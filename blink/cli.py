@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from blink import stderr
 from blink.config_file import with_files
-from blink.flags import suggestion
+from blink.flags import LACKS, suggestion
 from blink.vllm_flags import instead
-from ringbuffer.version import version
+from ringbuffer.version import install, version
 
 COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
@@ -35,8 +35,8 @@ EXTRAS = {
     "matplotlib": "bench",
     "pynvml": "bench",
     "huggingface_hub": "hub",
+    "zmq": "events",
     "opentelemetry": "tracing",
-    "dynamo": "dynamo",
 }  # the extra that brings a package, where not [frontend]
 FLAG = re.compile("--?[a-zA-Z]")
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}  # of a terminal
@@ -63,7 +63,8 @@ class Parser(argparse.ArgumentParser):
                 continue
             if known_to_vllm := instead(name):
                 self.error(f"there is no flag {name}: {known_to_vllm}")
-            self.error(f"there is no flag {name}{suggestion(name, list(self._option_string_actions))}")
+            lacks = f". {lacking}" if (lacking := self.get_default(LACKS)) else ""
+            self.error(f"there is no flag {name}{suggestion(name, list(self._option_string_actions))}{lacks}")
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
@@ -127,8 +128,7 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         extra = EXTRAS.get(package, "frontend")
-        see = " as docs/dynamo.md says" if package == "dynamo" else ""
-        return f"the package {package} is missing: pip install 'blink-serving[{extra}]'{see}", 1
+        return f"the package {package} is missing: {install(extra)}", 1
     # Parsers raise ValueError, the system OSError, our own classes are RuntimeErrors; the rest are bugs.
     if isinstance(error, RuntimeError | ValueError | OSError):
         return str(error), 1

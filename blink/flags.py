@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+LACKS = "lacks"  # a parser's default of this name says which flags it does not have on this machine, and why
+
 
 def plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

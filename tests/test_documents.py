@@ -20,6 +20,8 @@ IN_SOURCE = re.compile(rf"^(?: \* +| *//+ +| *)({LABEL})\. (?=[A-Z])", re.MULTIL
 # "DeepSeek-R1" is a name, and "-O2" a flag.
 CITED = re.compile(rf"(?<![\w/.-])({LABEL})(?![\w.]*\w)")
 NO_LABELS = {"C11", "C64", "F8", "F16", "F32", "F64", "U8", "U16", "U32"}  # a language; types of safetensors
+# What installs from an index, where nothing of blink's is yet.
+FROM_AN_INDEX = re.compile(r"pip install[^`\n]*blink-serving\b")
 SOURCES = ("*.py", "*.h", "*.cuh", "*.cu", "*.c", "*.cpp")
 GENERATED = re.compile(r"(^|/)(\w+_)?abi\.py$|_layout\.h$")
 
@@ -104,3 +106,15 @@ def test_the_kernels_page_says_where_each_label_stands() -> None:
     for labels, link in rows:
         stand = IN_SOURCE.findall(text_of(page.parent / link))
         assert not set(labels.split(", ")) - set(stand), f"{link} does not define {labels}"
+
+
+def test_install_lines_work_before_a_release() -> None:
+    """A line that needs a release says so, or says where the wheels are."""
+    wrong = [
+        f"{page.relative_to(ROOT)}: {line.strip()}"
+        for page in tracked("*.md", "*.py", "*.sh", "*.service", "*Dockerfile", "scripts/*")
+        if page.name != "CHANGELOG.md"
+        for line in text_of(page).splitlines()
+        if FROM_AN_INDEX.search(line) and not re.search(r"released|--find-links|--no-index", line)
+    ]
+    assert not wrong

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from installation import blink_with, packages_with
 
+from ringbuffer.version import install
+
 
 def test_the_helper_tells_installations_apart() -> None:
     """Else the tests below would hold of anything."""
     assert {"uvicorn", "h11"} <= packages_with("frontend"), "h11: uvicorn depends on it"
     assert not {"uvicorn", "cuda-bindings"} & packages_with()
     told = blink_with((), "events", "--help").stderr
-    assert "the package prometheus_client is missing: pip install 'blink-serving[frontend]'" in told
+    assert f"the package prometheus_client is missing: {install('frontend')}" in told
 
 
 @pytest.mark.parametrize(

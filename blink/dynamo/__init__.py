@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from blink.dynamo.installed import needing_dynamo
 from blink.errors import CommandError
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    from dynamo.common.backend.run import run
+    with needing_dynamo():
+        from dynamo.common.backend.run import run
 
-    from blink.dynamo.engine import BlinkEngine
+        from blink.dynamo.engine import BlinkEngine
 
     engines: list[BlinkEngine] = []
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
-
-from dynamo.common.backend.worker import WorkerConfig
-from dynamo.common.configuration.groups.runtime_args import DynamoRuntimeArgGroup, DynamoRuntimeConfig
-from dynamo.common.utils.runtime import parse_endpoint
+from typing import TYPE_CHECKING, Any
 
 from blink import backend, frontend
 from blink.dynamo.backend_process import BackendProcess
+from blink.dynamo.installed import needing_dynamo
 from blink.errors import CommandError
-from blink.flags import add_flags, arguments, checked, given, seconds
+from blink.flags import LACKS, add_flags, arguments, checked, given, seconds
 from blink.model_directory import model_directory
 from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions, VerbsRing
 from ringbuffer.region import ring_path
+
+if TYPE_CHECKING:
+    from dynamo.common.backend.worker import WorkerConfig
 
 START_TIMEOUT_S = 600.0
 SLACK_S = 10.0  # beyond the bounds that the backend keeps by itself
@@ -48,6 +48,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, "worker", FrontendOptions, FRONTEND_FLAGS)
     add_flags(parser, "a backend on another host", VerbsRing, frontend.RDMA_FLAGS)
     add_flags(parser, "a backend of its own", BackendOptions, BACKEND_FLAGS)
+    add_dynamo_flags(parser)
+
+
+def add_dynamo_flags(parser: argparse.ArgumentParser) -> None:
+    """Those of every worker of Dynamo's, or a line on how to get them: blink's own are listed without."""
+    try:
+        with needing_dynamo():
+            from dynamo.common.configuration.groups.runtime_args import DynamoRuntimeArgGroup
+    except CommandError as error:
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter  # no line break within the command
+        parser.epilog = f"Dynamo's own flags are missing here: {error}"
+        parser.set_defaults(**{LACKS: parser.epilog})
+        return
     DynamoRuntimeArgGroup().add_arguments(parser)
 
 
@@ -96,6 +109,10 @@ def frontend_options(namespace: argparse.Namespace) -> FrontendOptions:
 
 def worker_config(namespace: argparse.Namespace, options: FrontendOptions) -> WorkerConfig:
     """What Dynamo's flags and environment say of this worker."""
+    from dynamo.common.backend.worker import WorkerConfig
+    from dynamo.common.configuration.groups.runtime_args import DynamoRuntimeConfig
+    from dynamo.common.utils.runtime import parse_endpoint
+
     runtime = DynamoRuntimeConfig.from_cli_args(namespace)
     runtime.validate()
     if runtime.endpoint:

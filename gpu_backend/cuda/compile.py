@@ -15,6 +15,7 @@ from typing import Any
 
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, mark_used, store
+from ringbuffer.version import install
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
 LOG_LINES = 40
@@ -110,7 +111,7 @@ def _nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc
     except ImportError as error:
-        raise toolkit.ToolkitError("no cuda-bindings: pip install 'blink-serving[gpu]'") from error
+        raise toolkit.ToolkitError(f"no cuda-bindings: {install('gpu')}") from error
     return nvrtc
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import SERVED, Capability, Chip, arch_of
+from ringbuffer.version import install
 
 NO_DEVICE, STUB_LIBRARY = 100, 34  # CUresult
 POLL_S = 0.002
@@ -62,7 +63,7 @@ def api() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError as error:
-        raise CudaUnavailable("no cuda-bindings: pip install 'blink-serving[gpu]'") from error
+        raise CudaUnavailable(f"no cuda-bindings: {install('gpu')}") from error
     return driver
 
 

@@ -15,6 +15,7 @@ from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device, Module, 
 from gpu_backend.cuda.graph import Graph
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.toolkit import ToolkitError
+from ringbuffer.version import install
 
 RUNS = 4  # of the parent graph, each a tail launch after the first
 TIMEOUT_S = 5.0
@@ -48,7 +49,7 @@ def probe(ordinal: int = 0) -> list[Finding]:
     try:
         module = Module(compile_module(source_root() / "kernels" / "probe.cu", device.arch, rdc=True))
     except (CompileError, ToolkitError, CudaError) as error:
-        return [*findings, Finding("compiler", False, str(error), "pip install 'blink-serving[gpu]'")]
+        return [*findings, Finding("compiler", False, str(error), install("gpu"))]
     findings.append(
         _try("pinned mapped memory", lambda: _mapped_memory(memory, module), "allow locked memory: ulimit -l")
     )

@@ -14,6 +14,7 @@ from gpu_backend.engines.native.builder import NativeEngineBuilder
 from gpu_backend.engines.native.lowering import OWN_KERNELS, Lowering
 from gpu_backend.engines.tensorrt.step import lower_step
 from gpu_backend.messages import say
+from ringbuffer.version import install
 
 
 def tensorrt_builder() -> GpuEngineBuilder:
@@ -21,7 +22,7 @@ def tensorrt_builder() -> GpuEngineBuilder:
     try:
         from gpu_backend.engines.tensorrt.builder import TensorRtEngineBuilder
     except ImportError as error:
-        needed = f"--engine tensorrt needs {error.name}: pip install 'blink-serving[tensorrt]'"
+        needed = f"--engine tensorrt needs {error.name}: {install('tensorrt')}"
         raise DeviceError(needed) from error
     return TensorRtEngineBuilder()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from gpu_backend.models.registry import ARCHITECTURES
 from gpu_backend.options import BackendOptions
 from nic_frontend.options import FrontendOptions
 from ringbuffer.region import ring_path
+from ringbuffer.version import install
 
 TABLES = {
     "backend": (BackendOptions, (backend.RING, backend.LEASES, *backend.FLAGS)),
@@ -108,8 +108,6 @@ def test_each_plane_gets_its_own_flags() -> None:
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_is_complete(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if command == "dynamo":
-        pytest.importorskip("dynamo.common")
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
     assert ended.value.code == 0
@@ -122,10 +120,27 @@ def test_help_is_complete(command: str, capsys: pytest.CaptureFixture[str]) -> N
         assert flag.name in text
 
 
-@pytest.mark.skipif(importlib.util.find_spec("dynamo") is not None, reason="Dynamo is installed")
-def test_a_package_that_is_missing_is_named_with_the_mend(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["dynamo", "demo"]) == 1
-    assert "the package dynamo is missing: pip install 'blink-serving[dynamo]'" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("zmq.sugar", "events"),
+        ("opentelemetry.sdk", "tracing"),
+        ("huggingface_hub", "hub"),
+        ("yaml", "frontend"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_the_mend(
+    module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(_: argparse.Namespace) -> int:
+        raise ModuleNotFoundError(name=module)
+
+    monkeypatch.setattr("blink.doctor.main", main)
+    assert cli.main(["doctor"]) == 1
+    package = module.partition(".")[0]
+    assert capsys.readouterr().err == (
+        f"blink doctor: error: the package {package} is missing: {install(extra)}\n"
+    )
 
 
 def test_help_of_all_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +261,7 @@ def test_a_missing_package_is_named(
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert cli.main(["doctor"]) == 1
-    assert "the package numpy is missing: pip install 'blink-serving[frontend]'" in capsys.readouterr().err
+    assert f"the package numpy is missing: {install('frontend')}" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -10,6 +10,7 @@ from blink import checks, cli, doctor
 from gpu_backend import host_library
 from gpu_backend.cuda.driver import CudaUnavailable
 from gpu_backend.cuda.probe import Finding, probe
+from ringbuffer.version import install
 
 
 def test_this_machine_serves_from_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +58,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = next(finding for finding in checks.cpu_path() if finding.name == "packages")
     assert not finding.ok
     assert finding.detail == "missing: no-such-package"
-    assert finding.mend == "pip install 'blink-serving[frontend]'"
+    assert finding.mend == install("frontend")
 
 
 def test_a_machine_without_rdma_misses_none_of_it(

@@ -16,7 +16,7 @@ from blink import backend, cli, hub, serve
 from blink.errors import CommandError
 from blink.model_directory import demo_directory, model_directory
 
-pytest.importorskip("huggingface_hub", reason="needs pip install 'blink-serving[hub]'")
+pytest.importorskip("huggingface_hub", reason="needs scripts/setup hub")
 
 NAME = "Owner/Model-1B"
 COMMIT = "1" * 40

@@ -101,7 +101,7 @@ def test_its_antagonists_work(python: Path) -> None:
 
 
 def test_it_has_every_source_that_a_gpu_needs(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc", reason="needs pip install 'blink-serving[compile]'")
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs scripts/setup compile")
     program = "from gpu_backend.cuda.compile import source_root; print(source_root())"
     root = Path(run([str(python), "-c", program], cwd=python.parent).strip())
     assert python.parent.parent in root.parents

@@ -11,7 +11,7 @@ from test_tiled_gemm_gpu import TOLERANCE, Floats, Rig, multiply, rig
 from gpu_backend.ops.operations import Epilogue
 
 __all__ = ["rig"]  # the fixture
-cupy: Any = pytest.importorskip("cupy", reason="needs CuPy: pip install 'blink-serving[gpu-test]'")
+cupy: Any = pytest.importorskip("cupy", reason="needs CuPy: scripts/setup gpu-test")
 ADD, SILU = Epilogue.ADD, Epilogue.GATED
 SUMS = 2e-5  # of 14,336 products in fp32, whose order differs: 1.15e-5 was seen
 

@@ -24,7 +24,7 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 from ringbuffer.abi import Reason
 
-pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
+pytest.importorskip("onnx", reason="needs onnx: scripts/setup tensorrt")
 
 from gpu_backend.engines.tensorrt.builder import loaded_plans, lowering_with, serving_library
 

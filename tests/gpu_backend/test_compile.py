@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from model_config import model_config
 
-pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: scripts/setup gpu")
 
 from lowered import lowered_symbols
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import fake_cuda
 from limits import PROGRAM_S
 
+from ringbuffer.version import install
+
 
 def run(code: str, **environment: str) -> str:
     """Runs `code` in a fresh process that sees no GPU; what it printed."""
@@ -50,7 +52,7 @@ def test_missing_bindings_name_the_extra(tmp_path: Path) -> None:
         LD_LIBRARY_PATH=str(fake_cuda.build(tmp_path) / "lib"),
         FAKE_CUDA_LOG=str(tmp_path / "log"),
     )
-    assert out.startswith("CudaUnavailable no cuda-bindings: pip install 'blink-serving[gpu]'")
+    assert out.startswith(f"CudaUnavailable no cuda-bindings: {install('gpu')}")
 
 
 def test_without_a_gpu_nobody_is_sent_for_bindings() -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine_script import CONFIG, EXPERTS
 from fake_cuda import run
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 
 @pytest.mark.parametrize("major", ["8", "11"])

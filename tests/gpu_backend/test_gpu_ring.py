@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_cuda import run
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 SCRIPT = """
 import ctypes, os

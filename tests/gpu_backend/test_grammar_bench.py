@@ -28,7 +28,7 @@ device.close()
 
 @pytest.mark.parametrize("hidden", [0, 256])
 def test_the_sampler_is_timed_wherever_rows_stand(fake: Path, tmp_path: Path, hidden: int) -> None:
-    pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+    pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
     printed, log = run(fake, tmp_path, BENCH.format(hidden=hidden), small_models.DENSE)
     kinds = ("None", "structure", "key", "string", "number", "name", "choice", "mixed")
     assert printed.split("\n")[: len(kinds)] == [f"{kind} 7.0" for kind in kinds]

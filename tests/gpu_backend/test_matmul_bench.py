@@ -8,7 +8,7 @@ import pytest
 import small_models
 from fake_cuda import all_captures, op, run
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))

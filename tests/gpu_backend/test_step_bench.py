@@ -10,7 +10,7 @@ from bench import sustained
 from fake_cuda import op, run
 from steady_meter import SteadyMeter
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))

@@ -13,10 +13,11 @@ from harness import StartFrontend, wait_until
 from mock_backend import MockBackend
 
 from blink import cli
+from ringbuffer.version import install
 
 trace_service = pytest.importorskip(
     "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
-    reason="needs pip install 'blink-serving[tracing]'",
+    reason="needs scripts/setup tracing",
 )
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
@@ -96,4 +97,4 @@ def test_without_the_extra_the_flag_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     assert cli.main(["serve", "demo", "--port=0", "--otlp-traces-endpoint=http://localhost"]) == 1
-    assert "pip install 'blink-serving[tracing]'" in capsys.readouterr().err
+    assert install("tracing") in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from bench.servers import VLLM_PLUGIN
 from limits import PROGRAM_S
 
-pytest.importorskip("torch", reason="needs torch: pip install 'blink-serving[bench]'")
+pytest.importorskip("torch", reason="needs torch: scripts/setup bench")
 pytestmark = pytest.mark.slow  # torch takes seconds to import
 
 LOADER = """

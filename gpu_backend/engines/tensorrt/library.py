@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from gpu_backend.cuda.chip import Capability
+from ringbuffer.version import install
 
 INSTALL_FULL = (
     "install the full TensorRT 10.15 or newer: "
@@ -21,7 +22,7 @@ INSTALL_FULL = (
 )
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")  # the first that can be imported is taken
 OLDEST, OLDEST_RTX = "TensorRT 10.15", "TensorRT for RTX 1.7"
-INSTALL = "pip install 'blink-serving[tensorrt]' (docs/tensorrt.md)"
+INSTALL = f"{install('tensorrt')} (docs/tensorrt.md)"
 # By these a library is known to be TensorRT and new enough, before something of it is missing in a start.
 NEEDED = (
     "Builder.build_serialized_network",

@@ -19,7 +19,7 @@ from blink.errors import CommandError
 
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that will have been drawn."""
-    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs pip install 'blink-serving[bench]'")
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs scripts/setup bench")
     figures: list[Any] = []
     monkeypatch.setattr(pyplot, "close", figures.append)
     return figures

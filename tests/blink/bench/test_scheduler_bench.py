@@ -86,7 +86,7 @@ def test_an_end_that_nobody_foresees_is_a_token_and_the_bound_one_behind_it() ->
 
 @pytest.mark.slow
 def test_every_scheduler_gives_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib", reason="draws: pip install 'blink-serving[bench]'")
+    pytest.importorskip("matplotlib", reason="draws: scripts/setup bench")
     results, pictures = tmp_path / "results.json", tmp_path / "pictures"
     small = ["--streams=1,3", "--input=24", "--output=12", "--rounds=2", "--makespan=5x16-8", "--commit=abc"]
     command = ["bench", "schedulers", "demo", "--device=cpu", *small]

@@ -226,7 +226,7 @@ def test_load_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_plots_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs pip install 'blink-serving[bench]'")
+    pytest.importorskip("matplotlib", reason="needs scripts/setup bench")
     with BadServer(bad_server.good) as server:
         bench(server.url, tmp_path, "--concurrency=1,2", *SHORT)
     command = [

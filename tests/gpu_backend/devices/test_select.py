@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from gpu_backend.cuda.driver import CudaUnavailable, NoGpu
 from gpu_backend.devices import select
 from gpu_backend.devices.base import DeviceError, ServingDevice
 from gpu_backend.devices.select import select_device
+from ringbuffer.version import install
 
 
 def raising(error: Exception) -> Callable[..., ServingDevice]:
@@ -58,5 +60,5 @@ def test_what_an_engine_needs_is_asked_for_when_it_is_chosen(monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "gpu_backend.engines.tensorrt.plans", raising=False)
     monkeypatch.delitem(sys.modules, "gpu_backend.engines.tensorrt.onnx_graph", raising=False)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(DeviceError, match=r"tensorrt needs onnx: pip install 'blink-serving\[tensorrt\]'"):
+    with pytest.raises(DeviceError, match=re.escape(f"tensorrt needs onnx: {install('tensorrt')}")):
         select_device("gpu", engine="tensorrt")

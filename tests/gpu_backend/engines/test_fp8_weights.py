@@ -13,7 +13,7 @@ from quantized_factory import SIZES, make_quantized
 
 from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 LOAD = """
 import numpy as np

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 from gpu_backend.cuda.cublas import ALGORITHM_BYTES, R_16BF, R_16F, Algorithm
 from gpu_backend.cuda.gemm import Gemm

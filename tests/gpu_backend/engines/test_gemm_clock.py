@@ -9,7 +9,7 @@ import pytest
 from fake_cuda import Log, all_captures, captures, op, run
 from test_native import CONFIG, SCRIPT
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 # Of three matrices alike; `seconds` of an algorithm's graph, round by round.
 CLOCK = """

@@ -9,7 +9,7 @@ import pytest
 from lowered import LIMITS
 from shape_model import shape_model
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.chip import Chip

@@ -11,7 +11,7 @@ import pytest
 from engine_script import CONFIG, EXPERTS, SCRIPT
 from fake_cuda import Log, captures, op, run, whole_captures
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.sampling import sample_blocks

@@ -7,7 +7,7 @@ import pytest
 import torch
 from model_config import model_config
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.chip import Chip

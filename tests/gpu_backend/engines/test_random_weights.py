@@ -13,7 +13,7 @@ import torch
 from fake_cuda import op, run
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 from gpu_backend.engines.native.weights import RANDOM_OUTPUT_STD, RANDOM_STD
 

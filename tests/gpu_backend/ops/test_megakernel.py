@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shape_model import shape_model
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 from engine_script import CONFIG, SCRIPT
 from fake_cuda import Log, captures, op, run

@@ -76,7 +76,7 @@ def test_fp8_weights_are_refused_with_the_reason(capability: Capability, tmp_pat
 def test_all_that_is_served_compiles(capability: Capability, tmp_path: Path) -> None:
     """The kernels of the models' steps; and the scheduler with its launches from the device, on the first and
     the last alone, as that takes half a minute each."""
-    pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: scripts/setup gpu")
     from gpu_backend.cuda.compile import compile_module, compile_templates, source_root
     from gpu_backend.models.abi import Activation
 

@@ -13,8 +13,8 @@ from fake_cuda import Log, all_captures, captures, op, run
 from small_models import DENSE
 from tensorrt_script import objects_that_ended, script
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
-pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
+pytest.importorskip("onnx", reason="needs onnx: scripts/setup tensorrt")
 
 from gpu_backend.engines.tensorrt.library import NoLibrary, load_library
 

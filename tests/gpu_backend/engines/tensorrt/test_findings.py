@@ -9,6 +9,7 @@ import pytest
 from gpu_backend.cuda.chip import Capability
 from gpu_backend.engines.tensorrt import findings
 from gpu_backend.engines.tensorrt.library import Library, NoLibrary
+from ringbuffer.version import install
 
 CAPABILITIES = SimpleNamespace(SM89=1, SM120=2)
 FULL = Library(SimpleNamespace(__version__="11.1.0"), rtx=False)
@@ -32,7 +33,7 @@ def told(
 
 def test_a_gpu_says_which_edition_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     (ada,) = told(monkeypatch, None, (8, 9))
-    assert ada.startswith("False library: no TensorRT -> pip install 'blink-serving[tensorrt]'")
+    assert ada.startswith(f"False library: no TensorRT -> {install('tensorrt')}")
     assert "full TensorRT" not in ada
     for capability in ((9, 0), (10, 0)):
         (hopper,) = told(monkeypatch, None, capability)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,7 +15,7 @@ from plan_log import PlanLog, verbose
 from plan_segments import ADA, GEMMA, LIMITS, SHAPES, segments
 from small_models import DENSE
 
-pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
+pytest.importorskip("onnx", reason="needs onnx: scripts/setup tensorrt")
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.chip import Chip
@@ -32,6 +33,7 @@ from gpu_backend.engines.tensorrt.library import (
 from gpu_backend.engines.tensorrt.onnx_graph import onnx_model
 from gpu_backend.engines.tensorrt.plans import Board, Plans
 from gpu_backend.engines.tensorrt.segments import Segment
+from ringbuffer.version import install
 
 TYPES = {Element.BF16: "BF16", Element.FP16: "HALF", Element.FP32: "FLOAT"}
 BENCH_SHAPES = Path(__file__).parents[4] / "scripts" / "bench" / "shapes"
@@ -184,7 +186,7 @@ def test_the_full_library_is_taken_where_it_is(monkeypatch: pytest.MonkeyPatch) 
     assert load_library().refuses((9, 0)) is None
     for name in MODULES:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(NoLibrary, match=r"no TensorRT: pip install 'blink-serving\[tensorrt\]'"):
+    with pytest.raises(NoLibrary, match=re.escape(f"no TensorRT: {install('tensorrt')}")):
         load_library()
 
 

@@ -10,15 +10,17 @@ from fake_cuda import captures, run
 from small_models import DENSE, EXPERTS
 from tensorrt_script import objects_that_ended, script
 
-pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install 'blink-serving[gpu]'")
-pytest.importorskip("onnx", reason="needs onnx: pip install 'blink-serving[tensorrt]'")
+from ringbuffer.version import install
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
+pytest.importorskip("onnx", reason="needs onnx: scripts/setup tensorrt")
 
 
 REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "no library": (
         "full", DENSE, "sys.modules['tensorrt'] = None\nsys.modules['tensorrt_rtx'] = None\n"
         "sys.modules['tensorrt_rtx_bindings'] = None",
-        "no TensorRT: pip install 'blink-serving[tensorrt]'",
+        f"no TensorRT: {install('tensorrt')}",
     ),
     "an old library": (
         "full", DENSE, "fake_tensorrt.__version__ = '8.6.1'\nsys.modules['tensorrt_rtx'] = None\n"
