@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from blink import child, systemd
 from blink.address import host_port
 from blink.config_file import add_config_flag
 from blink.errors import CommandError
-from blink.flags import Flag, add_flags, checked, count, given, ordinal
+from blink.flags import Flag, add_flags, checked, count, given, ordinal, ring_name
 from blink.model_directory import add_model_arguments, model_directory, public_name
 from blink.sizes import format_bytes, parse_memory, write_bytes
 from gpu_backend.backend import SchedulerHangs, run
@@ -20,7 +19,7 @@ from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
-from ringbuffer.rdma.exchange_key import VARIABLE
+from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 
 DESCRIPTION = """Loads a model, starts the scheduler, and serves requests that frontends put into the ring.
 SIGTERM and SIGINT let open requests finish; a second one ends at once."""
@@ -30,6 +29,7 @@ RING = Flag(
     "ring",
     "NAME",
     "the ring's name, /dev/shm/blink-NAME; the frontends are given the same",
+    ring_name,
 )
 LEASES = Flag("--leases", "leases", "N", "frontends that may be attached at the same time", count)
 FLAGS = (
@@ -107,7 +107,8 @@ RDMA_FLAGS = (
     Flag("--rdma-gid-index", "gid_index", "N", "GID of that device (default: chosen like the device)",
          ordinal),
     Flag("--ring-key-file", "key_file", "FILE",
-         f"file with the key that these frontends share with the backend (default: ${VARIABLE})", Path),
+         f"file with the key that these frontends share with the backend (default: ${VARIABLE})",
+         check=ring_key),
 )  # fmt: skip
 
 

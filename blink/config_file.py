@@ -7,6 +7,7 @@ same checks, the same words about what is wrong.
 from __future__ import annotations
 
 import argparse
+import datetime
 import tomllib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,9 +16,13 @@ from typing import Any
 
 from blink.errors import CommandError
 from blink.flags import suggestion
+from ringbuffer.model_file import shown
+from ringbuffer.small_file import read_small_text
 
 FLAG = "--config"
 MODEL = "model"  # the one argument that is no flag
+MEND = "write flags without their dashes, such as `port: 8000` in YAML or `port = 8000` in TOML"
+TEXTS = (str, int, float, datetime.date, datetime.time)  # what a flag's text can be made of
 YAML = (".yaml", ".yml")
 
 
@@ -33,9 +38,12 @@ def add_config_flag(parser: argparse.ArgumentParser) -> None:
 def with_files(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     """`words` behind what the files that they name say. Raises CommandError for a file that cannot be."""
     found: list[str] = []
-    for path in _named(words):
-        for key, value in _read(path).items():
-            found += _word(parser, path, key.replace("_", "-"), value)
+    try:
+        for path in _named(words):
+            for key, value in _read(path).items():
+                found += _word(parser, path, key.replace("_", "-"), value)
+    except (CommandError, ValueError) as error:
+        raise CommandError(f"{FLAG}: {error}") from error
     return [*found, *words]
 
 
@@ -46,17 +54,14 @@ def _named(words: Sequence[str]) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"cannot read {path}: {error}") from error
+    text = read_small_text(path, MEND)
     try:
         value = _parsed_yaml(text) if path.suffix in YAML else tomllib.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = "YAML" if path.suffix in YAML else "TOML (a YAML file ends in .yaml)"
         raise CommandError(f"{path} is not valid {kind}: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise CommandError(f"{path} must hold names and values, such as `port: 8000`")
+        raise CommandError(f"{path} must hold names and values: {MEND}")
     return value
 
 
@@ -82,9 +87,9 @@ def _word(parser: argparse.ArgumentParser, path: Path, key: str, value: Any) -> 
         if value is not True:
             raise CommandError(f"{path}: {key} is a switch: write true, or leave it out")
         return [f"--{key}"]
-    if isinstance(value, bool | dict) or value is None:
-        raise CommandError(f"{path}: {key} takes a value, found {value!r}")
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if not all(isinstance(one, TEXTS) and not isinstance(one, bool) for one in _each(value)):
+        raise CommandError(f"{path}: {key} takes a value, found {shown(value)}")
+    text = ",".join(map(str, _each(value)))
     try:
         parsed = action.type(text) if callable(action.type) else text
     except argparse.ArgumentTypeError as error:
@@ -95,10 +100,14 @@ def _word(parser: argparse.ArgumentParser, path: Path, key: str, value: Any) -> 
     return [f"--{key}={text}"]
 
 
+def _each(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _default_model(parser: argparse.ArgumentParser, path: Path, value: Any) -> None:
     """The model that is served when the command line names none."""
     if not isinstance(value, str):
-        raise CommandError(f"{path}: {MODEL} must be a name or a directory, found {value!r}")
+        raise CommandError(f"{path}: {MODEL} must be a name or a directory, found {shown(value)}")
     for action in parser._actions:
         if action.dest == MODEL and not action.option_strings:
             action.nargs, action.required, action.default = "?", False, value

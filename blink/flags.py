@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import ipaddress
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
+from blink.files import Check, CheckedPath
+
+LONGEST_NAME = 200  # of a ring: a file system's 255 bytes, less what is put before and behind it
 LACKS = "lacks"  # a parser's default of this name says which flags it does not have on this machine, and why
 
 
@@ -27,7 +32,8 @@ class Flag:
     """One field of an options dataclass as a flag.
 
     `help` ends without a full stop. The field's default is appended; `help` itself explains one that is None.
-    `parse` takes the flag's text and raises ValueError with a message for the user.
+    `parse` takes the flag's text and raises ValueError with a message for the user. A flag that names a file
+    or a directory has a `check` instead: its value is a Path, which is looked at before anything starts.
     """
 
     name: str  # "--max-context"
@@ -35,6 +41,7 @@ class Flag:
     metavar: str | None
     help: str
     parse: Callable[[str], Any] = str
+    check: Check | None = None
     choices: tuple[str, ...] | None = None
     switch: bool = False  # takes no value: when it is given, the field is the opposite of its default
     show: Callable[[Any], str] = plain  # of the default, in the help
@@ -67,20 +74,18 @@ def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags:
     for flag in flags:
         value = None if flag.switch else known.get(flag.field)
         note = "" if value is None else f" (default: {flag.show(value)})"
-        takes: dict[str, Any] = {
-            "metavar": flag.metavar,
-            "type": checked(flag.parse),
-            "choices": flag.choices,
-        }
+        takes: dict[str, Any] = {"type": checked(flag.parse), "choices": flag.choices}
+        if flag.check:
+            takes = {"action": CheckedPath, "check": flag.check}
+        elif flag.switch:
+            takes = {"action": "store_const", "const": not known.get(flag.field, False)}
         group.add_argument(
             flag.name,
             *flag.also,
             dest=flag.field,
             default=argparse.SUPPRESS,
             help=(flag.help + note).replace("%", "%%"),
-            **(
-                {"action": "store_const", "const": not known.get(flag.field, False)} if flag.switch else takes
-            ),
+            **takes if flag.switch else {"metavar": flag.metavar, **takes},
         )
 
 
@@ -153,6 +158,17 @@ def duration(text: str) -> float:
     if value < 1:
         raise ValueError(f"{text} is less than a second")
     return value
+
+
+def ring_name(text: str) -> str:
+    """A ring's name, or with a slash its path. Raises ValueError."""
+    if not text:
+        raise ValueError("the ring's name is empty")
+    if "/" in text and Path(text).is_dir():
+        raise ValueError(f"{text} is a directory: give a name, or the path of a file")
+    if (n := len(os.fsencode(Path(text).name))) > LONGEST_NAME:
+        raise ValueError(f"the ring's name has {n} bytes, and may have {LONGEST_NAME}")
+    return text
 
 
 def api_key(text: str) -> str:

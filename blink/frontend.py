@@ -27,6 +27,7 @@ from blink.flags import (
     port,
     proxies,
     realtime,
+    ring_name,
     seconds,
 )
 from blink.model_directory import add_model_arguments, model_directory
@@ -36,12 +37,13 @@ from nic_frontend.keys import read_keys
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.marks import REASONING_PARSERS
 from nic_frontend.parsing.registry import AUTO, NONE, TOOL_CALL_PARSERS
-from nic_frontend.tls import server_context
+from nic_frontend.tls import read_certificate, read_private_key, server_context
 from ringbuffer.messages import log_to_standard_error
-from ringbuffer.model_file import read_text, shown
+from ringbuffer.model_file import shown
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 from ringbuffer.region import ring_path
+from ringbuffer.small_file import read_small_text
 
 DESCRIPTION = """Serves HTTP for the ring of a running backend. Several frontends may share one host and port;
 each takes one of the backend's leases. SIGTERM and SIGINT let open requests finish."""
@@ -49,6 +51,22 @@ each takes one of the backend's leases. SIGTERM and SIGINT let open requests fin
 API_KEY_VARIABLE = "BLINK_API_KEY"
 METRICS_NAMES = ("blink", "vllm")  # exposition.NAMES, without the packages that it imports
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+NO_TEXT = "give the path of a file of Jinja, not the template's text"
+
+
+def check_template(path: Path) -> None:
+    """Raises ValueError for what is no file of Jinja. What it does is tried where it is rendered."""
+    from nic_frontend.chat_template import check_syntax  # not at the top: jinja2 is a frontend's alone
+
+    if not os.path.lexists(path):
+        raise ValueError(f"there is no file {shown(str(path))}: {NO_TEXT}")
+    text = read_small_text(path, NO_TEXT).removeprefix("\ufeff")
+    try:
+        check_syntax(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
 
 OWN_FLAGS = (  # `blink serve` needs none of these
     Flag("--served-model-name", "served_model_name", "NAME",
@@ -63,11 +81,11 @@ FLAGS = (
          api_key, secret=True),
     Flag("--api-keys", "api_keys", "FILE",
          "several keys in place of one, each with a name and limits of requests, tokens and what is open: "
-         "TOML, read again when it changes", Path),
-    Flag("--tls-cert", "tls_cert", "FILE", "serve HTTPS with this certificate, PEM, and its chain", Path,
-         also=("--ssl-certfile",)),
+         "TOML, read again when it changes", check=read_keys),
+    Flag("--tls-cert", "tls_cert", "FILE", "serve HTTPS with this certificate, PEM, and its chain",
+         check=read_certificate, also=("--ssl-certfile",)),
     Flag("--tls-key", "tls_key", "FILE", "the certificate's private key, PEM (default: in --tls-cert's file)",
-         Path, also=("--ssl-keyfile",)),
+         check=read_private_key, also=("--ssl-keyfile",)),
     Flag("--allowed-hosts", "allowed_hosts", "HOSTS",
          "names that requests may call this server by (Host), such as example.com,10.0.0.7, or * (default:"
          " this machine's own on 127.0.0.1 without a key, else *)", hosts),
@@ -108,7 +126,8 @@ FLAGS = (
          switch=True),
     Flag("--scrub", "scrub", None, "clear prompts in the ring when their requests are released", switch=True),
     Flag("--chat-template", "chat_template", "FILE",
-         "a file of Jinja that turns messages into prompts, in place of the model's chat template", Path),
+         "a file of Jinja that turns messages into prompts, in place of the model's chat template",
+         check=check_template),
     Flag("--tool-call-parser", "tool_call_parser", "NAME",
          "how the model writes calls of tools: auto (by its chat template), none, "
          + ", ".join(TOOL_CALL_PARSERS), choices=(AUTO, NONE, *TOOL_CALL_PARSERS)),
@@ -139,7 +158,7 @@ RDMA_FLAGS = (
     Flag("--rdma-gid-index", "gid_index", "N", "GID of that device (default: chosen like the device)",
          ordinal),
     Flag("--ring-key-file", "key_file", "FILE",
-         f"file with the key that the backend was given (default: ${VARIABLE})", Path),
+         f"file with the key that the backend was given (default: ${VARIABLE})", check=ring_key),
     Flag("--no-read-back", "no_read_back", None,
          "submit without reading the payload back first; refused unless the backend's memory orders writes",
          switch=True),
@@ -159,7 +178,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_place(parser: argparse.ArgumentParser, ring: str | None, ring_help: str) -> None:
     """Where the ring is: --ring, which is `ring` by default, or --connect."""
     place = parser.add_mutually_exclusive_group()
-    place.add_argument("--ring", metavar="NAME", default=ring, help=ring_help)
+    place.add_argument("--ring", metavar="NAME", type=checked(ring_name), default=ring, help=ring_help)
     place.add_argument(
         "--connect",
         type=checked(verbs_address),
@@ -215,31 +234,12 @@ def values(namespace: argparse.Namespace) -> dict[str, Any]:
     return {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
 
 
-def check_template(path: Path) -> None:
-    """Raises CommandError for what is no file of Jinja. What it does is tried where it is rendered."""
-    from nic_frontend.chat_template import check_syntax  # not at the top: jinja2 is a frontend's alone
-
-    if not os.path.isfile(path):
-        raise CommandError(
-            f"--chat-template: {shown(str(path))} is no file; write the path of a file of Jinja, "
-            "not the template's text"
-        )
-    try:
-        check_syntax(read_text(path))
-    except ValueError as error:
-        raise CommandError(f"--chat-template {path}: {error}") from error
-
-
 def check(options: FrontendOptions) -> None:
-    """Raises CommandError for flags that do not go together; OSError, ValueError for files that cannot be."""
+    """Raises CommandError for flags that do not go together; ValueError for files that do not."""
     if options.api_key and options.api_keys:
         raise CommandError(f"--api-key (or ${API_KEY_VARIABLE}) and --api-keys exclude each other")
     if options.tls_key and not options.tls_cert:
         raise CommandError("--tls-key needs --tls-cert, the certificate that it belongs to")
-    if options.api_keys:
-        read_keys(options.api_keys)
-    if options.chat_template:
-        check_template(options.chat_template)
     if options.otlp_traces_endpoint:
         tracing.require()
     if options.tls_cert:

@@ -12,7 +12,7 @@ from blink import backend, frontend
 from blink.address import reserve, url
 from blink.child import add_log_flags, open_log
 from blink.config_file import add_config_flag
-from blink.flags import add_flags, arguments, checked, count, defaults, given, ordinal, seconds
+from blink.flags import add_flags, arguments, checked, count, defaults, given, ordinal, ring_name, seconds
 from blink.model_directory import add_model_arguments, model_directory, public_name
 from blink.supervisor import Supervisor
 from blink.supervisor_options import SupervisorOptions
@@ -51,7 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="frontend processes (default: %(default)s)",
     )
     group.add_argument(
-        "--ring", metavar="NAME", help="name of the ring between the planes (default: serve-PORT)"
+        "--ring",
+        metavar="NAME",
+        type=checked(ring_name),
+        help="name of the ring between the planes (default: serve-PORT)",
     )
     group.add_argument(
         "--start-timeout",

@@ -21,6 +21,7 @@ from typing import Any
 
 from nic_frontend.asgi import Scope, header
 from nic_frontend.errors import ApiError
+from ringbuffer.small_file import read_small_text
 
 log = logging.getLogger(__name__)
 
@@ -110,10 +111,11 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """Raises OSError, or ValueError for what is wrong in the file, never with a key in its words."""
+    """Raises ValueError for what is wrong with the file, never with a key in its words."""
+    text = read_small_text(path, "write a table [[key]] for each key, and nothing else")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
     tables = content.get("key")
     if set(content) != {"key"} or not isinstance(tables, list) or not tables:

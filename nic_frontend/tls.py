@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from pathlib import Path
 
+from ringbuffer.small_file import read_small_file
+
 log = logging.getLogger(__name__)
+
+CERTIFICATE = rb"-----BEGIN [A-Z0-9 ]*CERTIFICATE-----"
+PRIVATE_KEY = rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----"
+
+
+def read_certificate(path: Path) -> None:
+    """Raises ValueError where the file has no certificate."""
+    _find(CERTIFICATE, "certificate", path)
+
+
+def read_private_key(path: Path) -> None:
+    """Raises ValueError where the file has no private key."""
+    _find(PRIVATE_KEY, "private key", path)
+
+
+def _find(begin: bytes, what: str, path: Path) -> None:
+    mend = f"give a {what} in PEM, text between -----BEGIN and -----END"
+    if not re.search(begin, read_small_file(path, mend)):
+        raise ValueError(f"{path} has no {what}: {mend}")
 
 
 class Certificate:
@@ -30,20 +52,20 @@ class Certificate:
 
 
 def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """A server's context with these files. Raises OSError, or ValueError with what to do, when they cannot
-    serve."""
-    for path in filter(None, (certificate, key)):
-        with open(path, "rb"):
-            pass
+    """A server's context with these files. Raises OSError, or ValueError, which names the flags, when the two
+    cannot serve together."""
     context, holder = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), key or certificate
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(certificate, key, _no_password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            told = f"the key in {holder} is not that of the certificate in {certificate}"
+            told = f"--tls-key: the key in {holder} is not that of the certificate in {certificate}"
         else:
-            told = f"no HTTPS with the certificate in {certificate} and the key in {holder}: both must be PEM"
+            told = (
+                f"--tls-cert: no HTTPS with the certificate in {certificate} and the key in {holder}: "
+                "both must be PEM"
+            )
         raise ValueError(told) from error
     return context
 

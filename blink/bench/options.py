@@ -13,6 +13,7 @@ from blink.bench.cpu_time import Watched
 from blink.bench.histories import KINDS
 from blink.bench.metrics import Slo, slo
 from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, Lengths
+from blink.files import writable_directory, writable_file
 from blink.flags import Flag, cores, count, ordinal, seconds
 
 T = TypeVar("T")
@@ -157,7 +158,8 @@ MEASUREMENT = (
          many(ordinal), show=_shown),
     Flag("--cores", "cores", "CORES", "where antagonists run, for example 0-11", cores),
     Flag("--name", "name", "NAME", "of the server in results (default: its URL)"),
-    Flag("--json", "json", "FILE", "write everything that was measured", Path),
-    Flag("--plot", "plot", "DIR", "draw latency and throughput over load, and the lengths", Path),
+    Flag("--json", "json", "FILE", "write everything that was measured", check=writable_file),
+    Flag("--plot", "plot", "DIR", "draw latency and throughput over load, and the lengths",
+         check=writable_directory),
 )  # fmt: skip
 FLAGS = (*LOAD, *CONVERSATIONS, *MEASUREMENT)

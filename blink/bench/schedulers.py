@@ -24,6 +24,7 @@ import numpy as np
 from blink.bench.scheduler_runs import STRAY_TOKENS, Round, Runs, Workload, parse_workload, runs_under
 from blink.bench.step_figures import predicted_speedup, step_figures, strip, zombie_tax
 from blink.bench.tables import table
+from blink.files import CheckedPath, writable_directory, writable_file
 from blink.flags import checked, count
 from blink.model_directory import demo_directory, model_directory
 from gpu_backend.backend import Backend
@@ -77,8 +78,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"bursts of N requests, I tokens in and O out (default: {MAKESPANS})",
     )
     parser.add_argument("--commit", help="recorded with the results (default: what git says)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
-    parser.add_argument("--plot", type=Path, metavar="DIR", help="where to draw them (needs matplotlib)")
+    parser.add_argument(
+        "--json", action=CheckedPath, check=writable_file, metavar="FILE", help="where to write the results"
+    )
+    parser.add_argument(
+        "--plot",
+        action=CheckedPath,
+        check=writable_directory,
+        metavar="DIR",
+        help="where to draw them (needs matplotlib)",
+    )
 
 
 def main(namespace: argparse.Namespace) -> int:

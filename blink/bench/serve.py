@@ -94,8 +94,6 @@ def check(options: ServeOptions) -> None:
         raise CommandError("--antagonists needs --cores: those that the server runs on")
     if options.cores and not options.antagonists:
         raise CommandError("--cores is where --antagonists run: name some")
-    if options.json is not None and not options.json.absolute().parent.is_dir():
-        raise CommandError(f"--json: there is no directory {options.json.absolute().parent}")
     if options.plot is not None:
         from blink.bench import plots
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blink.errors import CommandError
+from blink.bench.result_file import read_result, whole
+from blink.files import CheckedPath, writable_directory
 
 DESCRIPTION = """Draws timeline.png, consecutive decode steps under each scheduler, and makespan.png."""
 ENGINE, SCHEDULER = "#2b6cb0", "#dd6b20"
@@ -18,14 +18,17 @@ ENGINE, SCHEDULER = "#2b6cb0", "#dd6b20"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("results", type=Path, metavar="FILE", help="what --json of `schedulers` wrote")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the pictures go")
+    parser.add_argument(
+        "--out", metavar="DIR", action=CheckedPath, check=writable_directory, required=True,
+        help="where the pictures go",
+    )  # fmt: skip
 
 
 def main(namespace: argparse.Namespace) -> int:
-    record = json.loads(namespace.results.read_text())
-    if not isinstance(record, dict) or record.get("what") != "schedulers":
-        raise CommandError(f"{namespace.results} is no result of `blink bench schedulers --json`")
-    draw(record, namespace.out)
+    path = namespace.results
+    record = read_result(path, "blink bench schedulers", lambda found: found.get("what") == "schedulers")
+    with whole(path):
+        draw(record, namespace.out)
     return 0
 
 

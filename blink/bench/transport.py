@@ -22,6 +22,7 @@ from blink.bench.cpu_time import Watched
 from blink.bench.cpu_time import seconds as cpu_seconds
 from blink.bench.echo_peer import ECHO_FINGERPRINT, EchoPeer, PeerFailed, ring_geometry
 from blink.errors import CommandError
+from blink.files import writable_file
 from blink.flags import Flag, add_flags, count, given
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.rdma.options import RdmaOptions
@@ -124,7 +125,7 @@ FLAGS = (
     Flag("--streams", "streams", "N", "answers read at the same time", count),
     Flag("--tokens", "tokens", "N", "tokens of each of these answers", count),
     Flag("--step-us", "step_us", "US", "microseconds between two tokens of an answer", count),
-    Flag("--json", "json", "FILE", "write everything that was measured", Path),
+    Flag("--json", "json", "FILE", "write everything that was measured", check=writable_file),
 )  # fmt: skip
 
 
@@ -136,8 +137,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(namespace: argparse.Namespace) -> int:
     values = given(namespace, FLAGS)
     options = TransportOptions(**values)
-    if options.json is not None and not options.json.absolute().parent.is_dir():
-        raise CommandError(f"--json: there is no directory {options.json.absolute().parent}")
     found: dict[str, Any] = {}
     for name in options.transports:
         try:
