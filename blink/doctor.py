@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from blink import checks
 from blink.flags import checked, ordinal
+from gpu_backend.cuda.chip import has_run_on
 from gpu_backend.cuda.probe import Finding, probe
 from gpu_backend.engines.tensorrt.findings import findings
 
@@ -24,15 +25,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(namespace: argparse.Namespace) -> int:
     machine = report("machine", checks.machine())
     cpu = report("serving from the CPU emulation", checks.cpu_path())
-    gpu = report("serving from a GPU", probe(namespace.gpu), optional=("GPUDirect RDMA",))
-    report("serving with --engine tensorrt, an alternative to blink's own kernels", findings(namespace.gpu))
+    of_gpu = probe(namespace.gpu)
+    gpu = report("serving from a GPU", of_gpu, optional=("GPUDirect RDMA",))
+    report("serving with --engine tensorrt, which nobody has run on a GPU yet", findings(namespace.gpu))
     if devices := checks.rdma_devices():
-        report("frontend on another host", checks.rdma(devices))
+        report("frontend on another host, which has run over RDMA in software alone", checks.rdma(devices))
     report("building from source", checks.build_tools())
     if not devices:
         print("It has no RDMA device, which only a frontend on another host would need.")
     for name, able in (("the CPU emulation", machine and cpu), ("a GPU", machine and cpu and gpu)):
         print(f"This machine {'can' if able else 'cannot'} serve from {name}.")
+    if gpu and not any(finding.name == "GPU" and has_run_on(finding.detail) for finding in of_gpu):
+        print("Nobody has run blink on such a GPU yet: tests/gpu shows whether it computes rightly there.")
     return 0 if machine and cpu else 1
 
 

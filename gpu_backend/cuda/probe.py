@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_backend.cuda.chip import SERVED, kernels_for
+from gpu_backend.cuda.chip import kernels_for, served_gpus
 from gpu_backend.cuda.compile import CompileError, compile_module, source_root
 from gpu_backend.cuda.driver import CudaError, CudaUnavailable, Device, Module, Stream, api
 from gpu_backend.cuda.graph import Graph
@@ -34,13 +34,13 @@ def probe(ordinal: int = 0) -> list[Finding]:
     try:
         device = Device(ordinal)
     except CudaUnavailable as error:
-        mend = f"use one of these, with driver 580 or later: {'; '.join(SERVED.values())}"
+        mend = f"use one of these, with driver 580 or later: {served_gpus()}"
         return [Finding("GPU", False, str(error), mend)]
     major, minor = device.driver_version()
     gib = device.total_bytes / (1 << 30)
     findings = [
         Finding("GPU", True, f"{device.name}, {gib:.0f} GiB, {device.arch}", ""),
-        Finding("kernels", True, kernels_for(device.capability), ""),
+        Finding("kernels", True, kernels_for(device.capability, device.name), ""),
         Finding(
             "driver", (major, minor) >= (13, 0), f"CUDA {major}.{minor}", "install NVIDIA driver 580 or later"
         ),
@@ -132,7 +132,7 @@ def _gpudirect(device: Device) -> Finding:
     dma_buf = device.attribute(attribute.CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)
     detail = (
         f"RDMA {'yes' if rdma else 'no'}, dma-buf {'yes' if dma_buf else 'no'}, flush options {flush:#x}, "
-        f"writes ordering {WRITES_ORDERING.get(ordering, ordering)}"
+        f"writes ordering {WRITES_ORDERING.get(ordering, ordering)}; nobody has tried it yet"
     )
-    mend = "a ring in GPU memory over RDMA needs it; a ring in pinned host memory does not"
+    mend = "a ring in GPU memory over RDMA, which nobody has tried yet, needs it; one in host memory does not"
     return Finding("GPUDirect RDMA", bool(rdma or dma_buf), detail, mend)

@@ -8,6 +8,7 @@ import pytest
 
 from blink import checks, cli, doctor
 from gpu_backend import host_library
+from gpu_backend.cuda.chip import Capability, arch_of, kernels_for
 from gpu_backend.cuda.driver import CudaUnavailable
 from gpu_backend.cuda.probe import Finding, probe
 from ringbuffer.version import install
@@ -38,8 +39,38 @@ def test_a_machine_without_a_gpu_is_told_which_ones_serve(monkeypatch: pytest.Mo
     monkeypatch.setattr("gpu_backend.cuda.probe.Device", no_driver)
     (finding,) = probe()
     assert finding.detail == "no NVIDIA driver"
-    assert "Hopper: H100, H200, GH200" in finding.mend
+    assert "Hopper: H100, H200, GH200 (it has run on H100 and H200 alone)" in finding.mend
+    assert "that nobody has run there yet, Ada: L4, L40S, RTX 40; Blackwell: B200" in finding.mend
     assert "driver 580 or later" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "has_run"),
+    [
+        ("NVIDIA H100 80GB HBM3", (9, 0), True),
+        ("NVIDIA H200", (9, 0), True),
+        ("NVIDIA GH200 480GB", (9, 0), False),
+        ("NVIDIA L4", (8, 9), False),
+        ("NVIDIA B200", (10, 0), False),
+        ("NVIDIA GeForce RTX 5090", (12, 0), False),
+    ],
+)
+def test_a_gpu_on_which_nobody_has_run_blink_is_told_so(
+    name: str,
+    capability: Capability,
+    has_run: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = [
+        Finding("GPU", True, f"{name}, 80 GiB, {arch_of(capability)}", ""),
+        Finding("kernels", True, kernels_for(capability, name), ""),
+    ]
+    monkeypatch.setattr(doctor, "probe", lambda ordinal: found)
+    cli.main(["doctor"])
+    text = capsys.readouterr().out
+    assert ("nobody has run them on this GPU yet" in text) != has_run
+    assert ("Nobody has run blink on such a GPU yet" in text) != has_run
 
 
 def test_a_library_that_was_not_built(
@@ -77,6 +108,8 @@ def test_a_machine_with_rdma_is_told_what_it_lacks(
     (tmp_path / "mlx5_0").mkdir()
     monkeypatch.setattr(checks, "INFINIBAND", tmp_path)
     cli.main(["doctor"])
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    text = capsys.readouterr().out
+    assert "frontend on another host, which has run over RDMA in software alone\n" in text
+    lines = [line.split() for line in text.splitlines()]
     assert ["ok", "RDMA", "devices", "mlx5_0"] in lines
     assert any(line[1:3] == ["RDMA,", "frontend"] for line in lines)

@@ -11,11 +11,14 @@ RTX_SERVES: tuple[Capability, ...] = ((8, 9), (12, 0))  # of those that blink se
 NO_GPU = "plans can be built here and not run: they need a GPU"
 
 
+UNTRIED = "nobody has run it on a GPU yet"
+
+
 def to_install(capability: Capability | None) -> str:
     """What serves on such a GPU, None where there is none, and where it comes from."""
     if capability is None or capability in RTX_SERVES:
-        return INSTALL
-    return f"{INSTALL}, and {INSTALL_FULL}, because TensorRT for RTX does not run on this GPU"
+        return f"{INSTALL}; {UNTRIED}"
+    return f"{INSTALL}, and {INSTALL_FULL}, because TensorRT for RTX does not run on this GPU; {UNTRIED}"
 
 
 def findings(ordinal: int = 0) -> list[Finding]:
@@ -45,5 +48,5 @@ def _on_gpu(library: Library, capability: Capability | None) -> Finding:
         return Finding("plans", False, NO_GPU, "use a GPU that `serving from a GPU` accepts")
     if (reason := library.refuses(capability)) is not None:
         detail, _, mend = reason.partition("; ")
-        return Finding("plans", False, detail, mend)
-    return Finding("plans", True, "the library serves on this GPU; nobody has run it there yet", "")
+        return Finding("plans", False, detail, f"{mend}; {UNTRIED}")
+    return Finding("plans", True, f"the library serves on this GPU; {UNTRIED}", "")

@@ -28,6 +28,7 @@ def told(
     monkeypatch.setattr(findings, "capability_of", lambda ordinal: capability)
     found = findings.findings()
     assert all(bool(finding.mend) != finding.ok for finding in found)
+    assert "nobody has run it on a GPU yet" in f"{found[-1].detail} {found[-1].mend}" or capability is None
     return [f"{finding.ok} {finding.name}: {finding.detail} -> {finding.mend}" for finding in found]
 
 
