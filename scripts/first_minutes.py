@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "first-ten-minutes.md"
 SHOWN_LINES = 34
+MOST_COLUMNS = 420
 READY_S = 120.0
 HEAD = """# The first ten minutes
 
@@ -42,6 +43,13 @@ class Step:
 JSON = "-H 'content-type: application/json'"
 ASKED = """{"messages": [{"role": "user", "content": "What is 417 + 286?"}], "temperature": 0}"""
 STREAMED = ASKED.replace("}],", '}], "stream": true,')
+FUNCTION = (
+    """{"name": "get_weather", "parameters": {"type": "object", "required": ["city"], """
+    """"properties": {"city": {"enum": ["Paris", "Rome"]}}}}"""
+)
+WITH_TOOL = ASKED.replace("What is 417 + 286?", "What is the weather in Paris?").replace(
+    "}],", f"""}}], "tools": [{{"type": "function", "function": {FUNCTION}}}], "tool_choice": "required","""
+)
 CHAT = f"http://127.0.0.1:8000/v1/chat/completions {JSON} -d"
 COMPLETE = (
     f"curl -si http://127.0.0.1:8001/v1/completions {JSON} -H 'authorization: Bearer a-long-secret' "
@@ -68,6 +76,11 @@ STEPS = (
         "Ask it for a stream",
         "Any client of OpenAI's API will do; curl shows the events.",
         (f"curl -sN {CHAT} '{STREAMED}' | head -n 7",),
+    ),
+    Step(
+        "Give it a tool",
+        "The demo model was not trained to call tools, but it can be made to: a grammar holds its answer.",
+        (f"curl -s {CHAT} '{WITH_TOOL}'",),
     ),
     Step(
         "How fast is it?",
@@ -159,7 +172,9 @@ class Newcomer:
         if len(lines) > SHOWN_LINES:
             half = SHOWN_LINES // 2
             lines = [*lines[:half], "[...]", *lines[-half:]]
-        return "\n".join(line if len(line) <= 330 else f"{line[:330]} [...]" for line in lines)
+        return "\n".join(
+            line if len(line) <= MOST_COLUMNS else f"{line[:MOST_COLUMNS]} [...]" for line in lines
+        )
 
     def close(self) -> None:
         for process, _ in self._servers:
