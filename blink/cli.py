@@ -29,6 +29,7 @@ COMMANDS = {
 }
 EPILOG = """examples:
   blink serve demo                   the model that comes with blink, at http://127.0.0.1:8000
+  blink serve smollm2                SmolLM2-135M-Instruct, which answers questions
   blink serve /models/Llama-3.1-8B   your own
   blink serve --help                 every flag, with units and defaults"""
 EXTRAS = {

@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a model directory, a name on the hub, 'demo', or the path of a config.json",
+        help="a model directory, a name on the hub, 'demo', 'smollm2', or the path of a config.json",
     )
     parser.add_argument("--gpu", choices=sorted(GPUS), default="h200", help="(default: h200)")
     parser.add_argument(

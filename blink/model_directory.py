@@ -1,16 +1,17 @@
-"""The model that a command is given: a Hugging Face directory, a name on the hub, or the word `demo`."""
+"""The model that a command is given: a Hugging Face directory, a name on the hub, `demo` or `smollm2`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from blink import smollm2
 from blink.errors import CommandError
 from blink.hub import download, is_hub_name
 
 DEMO = "demo"
 NEEDED = ("config.json", "tokenizer.json")  # by both planes
-HELP = "a Hugging Face model directory, a model's name on the hub (OWNER/NAME), or 'demo'"
+HELP = "a Hugging Face model directory, a model's name on the hub (OWNER/NAME), 'demo' or 'smollm2'"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,8 @@ def demo_directory() -> Path:
 
 
 def model_directory(text: str, revision: str | None = None, *, weights: bool = True) -> Path:
-    """The directory that `text` names, downloaded where it is a name on the hub, with its weights or without.
+    """The directory that `text` names: downloaded where it is a name on the hub, with its weights or without,
+    and made where it is `smollm2` and no directory is called so.
 
     Raises CommandError when it holds no model.
     """
@@ -39,6 +41,8 @@ def model_directory(text: str, revision: str | None = None, *, weights: bool = T
     is_from_hub = is_hub_name(text)
     if revision is not None and not is_from_hub:
         raise CommandError(f"--revision is for models on the hub (OWNER/NAME), and {text} is none")
+    if text == smollm2.NAME and not Path(text).exists():
+        return smollm2.directory()
     directory = download(text, revision, weights=weights) if is_from_hub else Path(text).expanduser()
     if not directory.is_dir():
         raise CommandError(f"no directory {text}: give {HELP}")

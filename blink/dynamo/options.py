@@ -34,7 +34,7 @@ BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field not in ("mode
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or 'demo'")
+    parser.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, 'demo' or 'smollm2'")
     frontend.add_place(
         parser, None, "the ring of a backend that runs on this host, by name or path (default: start one)"
     )

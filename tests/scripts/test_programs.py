@@ -47,6 +47,7 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
         "images",
         "with-packages",
         "test-needs",
+        "real_model",
     ],
 )
 def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_script_is_explained_by_its_head(name: str, flag: str, tmp_path: Path)
     assert done.stdout.splitlines()[0] in script.read_text().split("\n\n")[0]
 
 
-@pytest.mark.parametrize("name", ["cross", "setup", "demo", "soft-roce", "wheels"])
+@pytest.mark.parametrize("name", ["cross", "setup", "demo", "soft-roce", "wheels", "real_model"])
 def test_a_script_refuses_what_it_does_not_know(name: str) -> None:
     done = subprocess.run([SCRIPTS / name, "--nope"], capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 2
