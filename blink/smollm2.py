@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import importlib.util
 import json
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -46,14 +45,11 @@ def default_directory() -> Path:
 def directory(file: Path | None = None) -> Path:
     """The default directory, made where it is not there yet, from `file` or the package's.
 
-    Raises CommandError, OSError.
+    One that another version of blink made is replaced. Raises CommandError, OSError.
     """
     path = default_directory()
     if not is_made(path):
-        file = file or packaged_file()
-        if (path / ORIGIN).exists():  # made by another version of blink
-            shutil.rmtree(path, ignore_errors=True)
-        make(file, path)
+        make(file or packaged_file(), path, replaces=(path / ORIGIN).exists())
     return path
 
 
@@ -73,16 +69,16 @@ def packaged_file() -> Path:
     return Path(spec.submodule_search_locations[0]) / FILE
 
 
-def make(file: Path, path: Path) -> None:
+def make(file: Path, path: Path, *, replaces: bool = False) -> None:
     """Makes the directory `path` from the GGUF file, or nothing at all.
 
-    Raises CommandError, also where `path` has something else, and OSError.
+    Raises CommandError, also where `path` has something else that it does not replace, and OSError.
     """
     if importlib.util.find_spec("gguf") is None:
         raise PackageMissing("gguf")
     from blink.gguf_model import write_directory
 
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if not replaces and path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CommandError(
             f"{path} is there already, and is not {NAME} as this version of blink makes it: "
             "remove it, or give another directory"
@@ -91,11 +87,13 @@ def make(file: Path, path: Path) -> None:
     say("blink", f"making {path} from {FILE} (a few seconds, 270 MB)")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-        whole = Path(scratch) / path.name
+        whole = Path(scratch) / "new"
         whole.mkdir()
         write_directory(file, whole)
         (whole / ORIGIN).write_text(_origin())
         try:
+            if replaces:
+                path.rename(Path(scratch) / "old")
             whole.rename(path)
         except OSError:
             if not is_made(path):  # else another process was faster

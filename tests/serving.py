@@ -1,4 +1,4 @@
-"""A backend process on the demo model, and tasks whose answers can be checked, for the tests that serve."""
+"""A backend process, and tasks of the demo model whose answers can be checked, for the tests that serve."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ DEMO = ROOT / "models" / "demo"
 
 @contextmanager
 def serving(
-    name: str, *flags: str, device: str = "gpu", start_s: float = START_S
+    name: str, *flags: str, device: str = "gpu", start_s: float = START_S, model: Path = DEMO
 ) -> Iterator[tuple[subprocess.Popen[bytes], Region]]:
-    """`blink backend` on the demo model, and its ring."""
+    """`blink backend` on a model, and its ring."""
     command = [
         sys.executable,
         "-m",
         "blink",
         "backend",
-        str(DEMO),
+        str(model),
         "--ring",
         name,
         "--device",

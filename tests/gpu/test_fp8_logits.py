@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from fp8_rounding import round_to_fp8
 from native_rig import NativeRig, Reference, load_model, make_limits, sharpen_routers
 from quantized_checkpoint import LAYOUTS, quantize_files
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from gpu_backend.cuda.driver import Device
 from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.models.fp8 import dequantized, quantize
-from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 
@@ -59,16 +59,6 @@ def device() -> Iterator[Device]:
     device = Device()
     yield device
     device.close()
-
-
-def round_to_fp8(x: Tensor, form: ScaleForm) -> Tensor:
-    """The values of x [..., columns] in fp8 with a scale for each row, or for 128 columns of it."""
-    width = x.shape[-1] if form is ScaleForm.ROW else SCALE_BLOCK
-    parts = x.float().unflatten(-1, (-1, width))
-    scales = parts.abs().amax(-1, keepdim=True) / 448
-    scales = torch.where(scales > 0, scales, 1)
-    rounded = (parts / scales).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scales
-    return rounded.flatten(-2).to(x.dtype)
 
 
 class RoundedReference(Reference):

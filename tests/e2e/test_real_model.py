@@ -1,0 +1,136 @@
+"""SmolLM2-135M-Instruct, served by its name on the CPU emulation, beside transformers in fp32."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from limits import WAIT_S
+from real_model import (
+    ANSWER_TOKENS,
+    QUESTIONS,
+    TEXTS,
+    Reference,
+    RoundedReference,
+    made_directory,
+    measure,
+    perplexity,
+)
+from serve_process import ServeProcess
+
+pytestmark = pytest.mark.slow
+
+# Both compute in fp32, in another order: logits, which are about 20, and log-probabilities differ by less
+# than 1e-4. A token that transformers likes less than another by no more than this is a tie.
+TIE = 1e-3
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module")
+def directory() -> Path:
+    return made_directory()
+
+
+@pytest.fixture(scope="module")
+def reference(directory: Path) -> Reference:
+    return Reference(directory)
+
+
+@pytest.fixture(scope="module")
+def client(directory: Path) -> Iterator[httpx.Client]:
+    process = ServeProcess(model="smollm2")
+    try:
+        yield process.wait_ready().client
+    finally:
+        process.close()
+
+
+def chat(client: httpx.Client, question: str, **fields: Any) -> dict[str, Any]:
+    """A greedy answer."""
+    messages = [{"role": "user", "content": question}]
+    body = {"messages": messages, "temperature": 0, "max_tokens": ANSWER_TOKENS, **fields}
+    response = client.post("/v1/chat/completions", json=body, timeout=5 * WAIT_S)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+def test_greedy_answers_are_those_of_transformers(client: httpx.Client, reference: Reference) -> None:
+    with ThreadPoolExecutor(len(QUESTIONS)) as clients:
+        replies = [*clients.map(lambda question: chat(client, question, return_token_ids=True), QUESTIONS)]
+    answers = [reply["choices"][0]["token_ids"] for reply in replies]
+    for question, reply, answer in zip(QUESTIONS, replies, answers, strict=True):
+        choice, prompt = reply["choices"][0], reference.prompt(question)
+        assert reply["prompt_token_ids"] == prompt
+        assert reference.regrets(prompt, answer).max() <= TIE, question
+        ended = answer[-1] == reference.tokenizer.eos_token_id
+        assert choice["finish_reason"] == ("stop" if ended else "length")
+        assert ended or len(answer) == ANSWER_TOKENS
+        told = reference.tokenizer.decode(answer, skip_special_tokens=True)
+        assert choice["message"]["content"] == told
+    assert "Paris" in replies[0]["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_is_as_likely_as_transformers_says(
+    name: str, client: httpx.Client, reference: Reference
+) -> None:
+    tokens = reference.text(name)
+    body = {"prompt": TEXTS[name], "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
+    response = client.post("/v1/completions", json=body, timeout=5 * WAIT_S)
+    assert response.status_code == 200, response.text
+    told = response.json()["choices"][0]["logprobs"]["token_logprobs"][: len(tokens)]
+    assert told[0] is None
+    scores, wanted = np.array(told[1:]), reference.scores(tokens)
+    np.testing.assert_allclose(scores, wanted, atol=TIE)
+    assert perplexity(wanted) < 70  # of a model whose weights are in their places; else it is thousands
+    assert perplexity(scores) == pytest.approx(perplexity(wanted), rel=1e-4)
+
+
+def test_fp8_costs_what_its_rounding_costs(directory: Path, reference: Reference) -> None:
+    """The emulation rounds weights, keys and values. What is rounded to another neighbour, as it was computed
+    in another order, moves single tokens, but not the mean."""
+    rounded = RoundedReference(directory, kv=True, activations=False)
+    flags = ("--quantization=fp8", "--kv-cache-dtype=fp8")
+    found = measure(directory, f"real-model-{os.getpid()}", rounded, *flags, device="cpu")
+    for name, scores in found.scores.items():
+        exact, wanted = (each.scores(each.text(name)) for each in (reference, rounded))
+        assert abs(wanted - exact).mean() > 0.05
+        assert abs(scores - wanted).mean() < 0.01
+        assert scores.mean() == pytest.approx(wanted.mean(), abs=1e-3)
+
+
+def test_tools_are_refused_as_its_template_knows_none(client: httpx.Client) -> None:
+    body = {"messages": [{"role": "user", "content": "Is it raining?"}], "tools": [TOOL], "max_tokens": 4}
+    response = client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == "tools"
+    assert "template" in error["message"]
+
+
+def test_an_answer_has_no_reasoning(client: httpx.Client) -> None:
+    (choice,) = chat(client, "Why is the sky blue?", max_tokens=8)["choices"]
+    assert choice["message"]["content"]
+    assert not choice["message"].get("reasoning_content")
+
+
+def test_a_system_message_takes_the_place_of_the_templates_own(
+    client: httpx.Client, reference: Reference
+) -> None:
+    messages = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": "Hi"}]
+    body = {"messages": messages, "max_tokens": 1, "return_token_ids": True}
+    told = client.post("/v1/chat/completions", json=body).json()["prompt_token_ids"]
+    assert told == reference.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+
+def test_a_prompt_that_comes_again_is_found(client: httpx.Client) -> None:
+    first, second = (chat(client, "Tell me all about prefix caches, slowly.", max_tokens=12) for _ in "ab")
+    assert first["choices"][0]["message"] == second["choices"][0]["message"]
+    prompt = second["usage"]["prompt_tokens"]
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= prompt - 16
