@@ -103,7 +103,11 @@ class Reference:
 
 class RoundedReference(Reference):
     """The same with the layers' weights rounded to fp8 by row, with keys and values too where `kv` says so,
-    and with what the layers multiply, by token, where `activations` says so."""
+    and with what the layers multiply, by token, where `activations` says so.
+
+    Weights are rounded as engines do it, whose scales are multiplied by: 1 in 2,000 elements is a tie that a
+    division would round to the other neighbour.
+    """
 
     def __init__(self, directory: Path, device: str = "cpu", *, kv: bool, activations: bool) -> None:
         super().__init__(directory, device)
@@ -138,8 +142,7 @@ def _without_scale(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Measured:
-    """What an engine computed: the scores of each text, and the answers to each question, with the tokens that
-    ended them."""
+    """What an engine computed: the scores of each text, and the answers with the tokens that ended them."""
 
     scores: dict[str, NDArray[np.float64]]
     answers: list[list[int]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from real_model import QUESTIONS, TEXTS, made_directory
@@ -12,6 +13,8 @@ from transformers import AutoTokenizer
 from blink import smollm2
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
+from nic_frontend.chat_template import ChatTemplate, read_source
+from nic_frontend.tokenizer import Tokenizer as ServedTokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +32,11 @@ def file() -> Path:
         pytest.skip(str(missing))
 
 
+@pytest.fixture(scope="module")
+def theirs(file: Path) -> Any:
+    return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+
+
 def test_the_weights_are_whole(directory: Path) -> None:
     """Names, shapes and types; tests/e2e/test_real_model.py shows that transformers makes sense of them."""
     checkpoint = Checkpoint(directory)
@@ -37,9 +45,24 @@ def test_the_weights_are_whole(directory: Path) -> None:
     assert {checkpoint.dtype(name) for name in checkpoint} == {"bfloat16"}
 
 
-def test_the_tokenizer_is_the_one_that_transformers_reads_but_for_digits(directory: Path, file: Path) -> None:
+def test_what_transformers_writes_is_read(theirs: Any, tmp_path: Path) -> None:
+    """A tokenizer without a maximum has an integer of 31 digits for it."""
+    theirs.save_pretrained(tmp_path)
+    assert (
+        f'"model_max_length": {10**30 + 19884624838656}' in (tmp_path / "tokenizer_config.json").read_text()
+    )
+    source = read_source(tmp_path)
+    assert source is not None
+    messages = [{"role": "user", "content": "Hi"}]
+    rendered = ChatTemplate(source).render(messages, True, {})
+    assert rendered == theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert ServedTokenizer(tmp_path, len(theirs)).encode_now(rendered) == theirs(rendered)["input_ids"]
+
+
+def test_the_tokenizer_is_the_one_that_transformers_reads_but_for_digits(
+    directory: Path, theirs: Any
+) -> None:
     """transformers leaves out that SmolLM's digits stand alone, which shows where spaces are before them."""
-    theirs = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     backend = theirs.backend_tokenizer
     ours = Tokenizer.from_file(str(directory / "tokenizer.json"))
     assert ours.get_vocab() == backend.get_vocab()

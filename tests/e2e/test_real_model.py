@@ -92,17 +92,31 @@ def test_a_text_is_as_likely_as_transformers_says(
     assert perplexity(scores) == pytest.approx(perplexity(wanted), rel=1e-4)
 
 
-def test_fp8_costs_what_its_rounding_costs(directory: Path, reference: Reference) -> None:
-    """The emulation rounds weights, keys and values. What is rounded to another neighbour, as it was computed
-    in another order, moves single tokens, but not the mean."""
-    rounded = RoundedReference(directory, kv=True, activations=False)
-    flags = ("--quantization=fp8", "--kv-cache-dtype=fp8")
-    found = measure(directory, f"real-model-{os.getpid()}", rounded, *flags, device="cpu")
-    for name, scores in found.scores.items():
-        exact, wanted = (each.scores(each.text(name)) for each in (reference, rounded))
-        assert abs(wanted - exact).mean() > 0.05
-        assert abs(scores - wanted).mean() < 0.01
-        assert scores.mean() == pytest.approx(wanted.mean(), abs=1e-3)
+@pytest.mark.parametrize(
+    ("kv", "token", "mean"),
+    [pytest.param(False, 1e-3, 1e-4, id="weights"), pytest.param(True, 1, 0.01, id="kv")],
+)
+def test_fp8_costs_what_its_rounding_costs(
+    kv: bool, token: float, mean: float, directory: Path, reference: Reference
+) -> None:
+    """Rounded weights are the same ones in both. Keys and values are computed in another order before they
+    are rounded: a last bit puts some of them on the other neighbour, and these put others there in later
+    layers. So single tokens differ, but not their mean, nor what the rounding costs."""
+    rounded = RoundedReference(directory, kv=kv, activations=False)
+    text = reference.text("alice")
+    exact, wanted = reference.scores(text), rounded.scores(text)
+    flags = ["--quantization=fp8", *(["--kv-cache-dtype=fp8"] if kv else [])]
+    ring = f"real-model-{os.getpid()}"
+    found = measure(directory, ring, rounded, *flags, device="cpu", texts=["alice"], questions=QUESTIONS[:2])
+    scores = found.scores["alice"]
+    np.testing.assert_allclose(scores, wanted, atol=token)
+    assert scores.mean() == pytest.approx(wanted.mean(), abs=mean)
+    cost = abs(wanted - exact).mean()
+    assert cost > 0.1
+    assert abs(scores - exact).mean() < 1.25 * cost
+    if not kv:
+        for question, answer in zip(QUESTIONS, found.answers, strict=False):
+            assert rounded.regrets(rounded.prompt(question), answer).max() <= TIE
 
 
 def test_tools_are_refused_as_its_template_knows_none(client: httpx.Client) -> None:
