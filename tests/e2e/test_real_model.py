@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from limits import WAIT_S
+from numpy.typing import NDArray
 from real_model import (
     ANSWER_TOKENS,
     QUESTIONS,
@@ -40,6 +41,12 @@ def directory() -> Path:
 @pytest.fixture(scope="module")
 def reference(directory: Path) -> Reference:
     return Reference(directory)
+
+
+@pytest.fixture(scope="module")
+def exact(reference: Reference) -> dict[str, NDArray[np.float64]]:
+    """The scores of TEXTS."""
+    return {name: reference.scores(reference.text(name)) for name in TEXTS}
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +85,15 @@ def test_greedy_answers_are_those_of_transformers(client: httpx.Client, referenc
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_is_as_likely_as_transformers_says(
-    name: str, client: httpx.Client, reference: Reference
+    name: str, client: httpx.Client, exact: dict[str, NDArray[np.float64]]
 ) -> None:
-    tokens = reference.text(name)
     body = {"prompt": TEXTS[name], "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
     response = client.post("/v1/completions", json=body, timeout=5 * WAIT_S)
     assert response.status_code == 200, response.text
-    told = response.json()["choices"][0]["logprobs"]["token_logprobs"][: len(tokens)]
+    told = response.json()["choices"][0]["logprobs"]["token_logprobs"]
+    wanted = exact[name]
     assert told[0] is None
-    scores, wanted = np.array(told[1:]), reference.scores(tokens)
+    scores = np.array(told[1 : 1 + len(wanted)])  # behind them is that of the answer
     np.testing.assert_allclose(scores, wanted, atol=TIE)
     assert perplexity(wanted) < 70  # of a model whose weights are in their places; else it is thousands
     assert perplexity(scores) == pytest.approx(perplexity(wanted), rel=1e-4)
@@ -97,26 +104,25 @@ def test_a_text_is_as_likely_as_transformers_says(
     [pytest.param(False, 1e-3, 1e-4, id="weights"), pytest.param(True, 1, 0.01, id="kv")],
 )
 def test_fp8_costs_what_its_rounding_costs(
-    kv: bool, token: float, mean: float, directory: Path, reference: Reference
+    kv: bool, token: float, mean: float, directory: Path, exact: dict[str, NDArray[np.float64]]
 ) -> None:
     """Rounded weights are the same ones in both. Keys and values are computed in another order before they
     are rounded: a last bit puts some of them on the other neighbour, and these put others there in later
     layers. So single tokens differ, but not their mean, nor what the rounding costs."""
     rounded = RoundedReference(directory, kv=kv, activations=False)
-    text = reference.text("alice")
-    exact, wanted = reference.scores(text), rounded.scores(text)
+    wanted = rounded.scores(rounded.text("alice"))
     flags = ["--quantization=fp8", *(["--kv-cache-dtype=fp8"] if kv else [])]
     ring = f"real-model-{os.getpid()}"
-    found = measure(directory, ring, rounded, *flags, device="cpu", texts=["alice"], questions=QUESTIONS[:2])
+    asked = () if kv else QUESTIONS[:2]
+    found = measure(directory, ring, rounded, *flags, device="cpu", texts=["alice"], questions=asked)
     scores = found.scores["alice"]
     np.testing.assert_allclose(scores, wanted, atol=token)
     assert scores.mean() == pytest.approx(wanted.mean(), abs=mean)
-    cost = abs(wanted - exact).mean()
+    cost = abs(wanted - exact["alice"]).mean()
     assert cost > 0.1
-    assert abs(scores - exact).mean() < 1.25 * cost
-    if not kv:
-        for question, answer in zip(QUESTIONS, found.answers, strict=False):
-            assert rounded.regrets(rounded.prompt(question), answer).max() <= TIE
+    assert abs(scores - exact["alice"]).mean() < 1.25 * cost
+    for question, answer in zip(asked, found.answers, strict=True):
+        assert rounded.regrets(rounded.prompt(question), answer).max() <= TIE
 
 
 def test_tools_are_refused_as_its_template_knows_none(client: httpx.Client) -> None:

@@ -59,7 +59,7 @@ class Comparison:
 
     def lines(self) -> Iterator[str]:
         names = " | ".join(f"{name:>7}" for name in TEXTS)
-        yield f"| {'perplexity of':<34} | {names} | mean difference | answers' tokens |"
+        yield f"| {'perplexity of':<36} | {names} | mean difference | answers' tokens |"
         yield self._line("transformers, fp32", self.exact, "")
         for row, measured in self.measured.items():
             greedy = self.regrets(row) == 0
@@ -69,7 +69,7 @@ class Comparison:
 
     def _line(self, title: str, scores: Scores, answers: str) -> str:
         cells = " | ".join(f"{perplexity(scores[name]):7.3f}" for name in TEXTS)
-        return f"| {title:<34} | {cells} | {self.noise(scores):>15.4f} | {answers:>15} |"
+        return f"| {title:<36} | {cells} | {self.noise(scores):>15.4f} | {answers:>15} |"
 
 
 def scores_of(reference: Reference) -> Scores:
@@ -99,23 +99,23 @@ def comparison() -> Iterator[Comparison]:
 
 def test_bf16_is_close_to_fp32(comparison: Comparison) -> None:
     scores = comparison.measured["bf16"].scores
-    assert comparison.noise(scores) < 0.03  # 0.015 on an H200
+    assert comparison.noise(scores) < 0.03  # transformers in bf16 has 0.037
     assert abs(comparison.change(scores)) < 0.005
 
 
 def test_bf16_answers_with_what_fp32_likes_best(comparison: Comparison) -> None:
     regrets = comparison.regrets("bf16")
     assert regrets.max() < 0.5
-    assert np.mean(regrets == 0) > 0.98
+    assert np.mean(regrets == 0) > 0.97  # transformers in bf16 has 0.978, and a largest regret of 0.25
 
 
 @pytest.mark.parametrize("row", [row for row, flags in FLAGS.items() if flags])
 def test_fp8_is_no_worse_than_its_rounding(row: str, comparison: Comparison) -> None:
-    """Two ways of computing the same rounding differ by about 0.15 in a token's log-probability, as a last
-    bit puts what is rounded on another neighbour. The mean of 1,950 tokens then has a standard error of
-    0.0034: 0.01, which is 1 % of the perplexity, is three of them."""
+    """A token's log-probability has a standard deviation of 0.26 between two ways of computing the same
+    rounding (in torch, in bf16 and fp32), as a last bit puts what is rounded on another neighbour. Of 1,951
+    tokens, the mean has a standard error of 0.006. Three of them are 1.8 % of the perplexity."""
     scores, rounded = comparison.measured[row].scores, comparison.rounded[row]
-    assert comparison.change(scores) > comparison.change(rounded) - 0.01
+    assert comparison.change(scores) > comparison.change(rounded) - 0.018
     assert comparison.noise(scores) < 1.15 * comparison.noise(rounded)
 
 
