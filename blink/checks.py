@@ -18,7 +18,7 @@ from blink.sizes import format_bytes
 from gpu_backend import host_library
 from gpu_backend.cuda.probe import Finding
 from gpu_backend.rdma import target
-from nic_frontend import library, verbs_library
+from nic_frontend import library, library_file, verbs_library
 from ringbuffer.region import SHM_DIRECTORY
 from ringbuffer.version import install
 
@@ -59,7 +59,7 @@ def machine() -> Iterator[Finding]:
 def cpu_path() -> Iterator[Finding]:
     """What serving from the CPU emulation needs."""
     yield _attempt("backend library", REBUILD, lambda: loaded(host_library.host_library(), host_library.PATH))
-    yield _attempt("frontend library", REBUILD, lambda: loaded(library.library(), library.PATH))
+    yield _attempt("frontend library", REBUILD, lambda: loaded(library.library(), library_file.PATH))
     yield _packages()
     yield _attempt("demo model", "reinstall the package", lambda: str(demo_directory()))
 

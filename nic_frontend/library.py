@@ -1,40 +1,25 @@
-"""libblink_frontend.so through ctypes: the prototypes of native/frontend.h and
-native/grammar/compiler.h, which document each function."""
+"""libblink_frontend.so through ctypes: the prototypes of native/frontend.h, which documents each function."""
 
 from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from nic_frontend.abi import Drained, Event, EventKind, Health, ReaderOptions, Trip
-from nic_frontend.grammar.abi import GrammarLimits, GrammarResult
-
-PATH = Path(__file__).with_name("libblink_frontend.so")
+from nic_frontend.library_file import Prototypes, loaded
 
 EVENT_DTYPE, TRIP_DTYPE = np.dtype(Event), np.dtype(Trip)  # of arrays that the library fills
 EVENT_TOKENS, EVENT_FINISHED, EVENT_FREED, EVENT_LOST = tuple(EventKind)[:4]
 EVENT_LOGPROBS, EVENT_PROMPT_LOGPROBS = tuple(EventKind)[4:]
 
 
-class LibraryMissing(RuntimeError):
-    """The native library was not built, or for another machine."""
-
-
 @cache
 def library() -> ctypes.CDLL:
     """The library, loaded once. ctypes releases Python's lock during each call. Raises LibraryMissing."""
-    try:
-        found = ctypes.CDLL(str(PATH))
-    except OSError as error:
-        raise LibraryMissing(
-            f"cannot load {PATH} ({error}): install the package, or build it in place with "
-            "`cmake -B build -G Ninja && cmake --build build --target blink_frontend`"
-        ) from error
     p, u32, u64, c_int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
-    prototypes: dict[str, tuple[object, list[object]]] = {
+    prototypes: Prototypes = {
         "blink_link_shared_memory": (p, [p]),
         "blink_link_cuda_ipc": (p, [ctypes.c_char_p, p, p, ctypes.c_char_p, u64]),
         "blink_link_close": (None, [p]),
@@ -53,18 +38,11 @@ def library() -> ctypes.CDLL:
         "blink_link_trips": (u32, [p, u32, u32, u32, u32, u64, p]),
         "blink_reader_drain_all": (c_int, [p, p, u32, u32, u32, u64, ctypes.POINTER(Drained)]),
         "blink_reader_health": (None, [p, ctypes.POINTER(Health)]),
-        "blink_grammar_compile": (
-            None,
-            [p, u32, ctypes.POINTER(GrammarLimits), p, u32, ctypes.POINTER(GrammarResult)],
-        ),
         "blink_watchdog_create": (p, [u64]),
         "blink_watchdog_beat": (None, [p]),
         "blink_watchdog_destroy": (None, [p]),
     }
-    for name, (result, arguments) in prototypes.items():
-        function = getattr(found, name)
-        function.restype, function.argtypes = result, arguments
-    return found
+    return loaded(prototypes)
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:

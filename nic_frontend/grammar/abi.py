@@ -37,6 +37,7 @@ class GrammarStatus(IntEnum):
     TOO_MANY_CALLS = 6
     TOO_LARGE = 7
     BAD_PROGRAM = 8
+    TOO_DEEP = 9
 
 
 class GrammarLimits(ctypes.Structure):

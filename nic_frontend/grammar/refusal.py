@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+LONE_SURROGATE = "it has a lone surrogate, which no Unicode text has"
+
 
 class GrammarRefused(ValueError):
     """What cannot be enforced, or is wrong. `where` is the place: a JSON pointer into a schema, or a line of
@@ -18,3 +20,11 @@ class GrammarRefused(ValueError):
         if self.where.startswith("#"):
             return GrammarRefused(self.message, place + self.where[1:])
         return GrammarRefused(str(self), place)
+
+
+class GrammarTooSlow(GrammarRefused):
+    """What may be possible, but not in the time that it was given."""
+
+
+class OutOfTime(BaseException):
+    """The same, wherever the work is when its time is over: no handler of exceptions is to go on."""

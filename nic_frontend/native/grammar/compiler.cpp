@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <stdexcept>
 
 #include "nic_frontend/native/grammar/determinizer.h"
 #include "nic_frontend/native/grammar/plain.h"
@@ -75,16 +76,16 @@ class Block {
 
 void compile(const Program& program, const blink_grammar_limits& limits, uint32_t* block, uint32_t room,
              blink_grammar_result& result) {
-  Automaton automaton = make_deterministic(program, limits);
   Budget budget(limits);
-  remove_dead_ends(automaton);
+  Automaton automaton = make_deterministic(program, budget);
+  remove_dead_ends(automaton, budget);
   automaton = make_small(automaton, budget);
   result.states = automaton.n_states();
   if (automaton.n_states() > BLINK_GRAMMAR_MAX_STATES) throw Refused{BLINK_GRAMMAR_TOO_MANY_STATES};
-  const std::vector<PlainStep> steps = plain_steps(automaton);
+  const std::vector<PlainStep> steps = plain_steps(automaton, budget);
   std::vector<uint32_t> reserve(automaton.n_states());
   for (uint32_t state = 0; state < automaton.n_states(); ++state) reserve[state] = steps[state].pushes;
-  const std::vector<uint32_t> needed = needed_room(automaton, reserve);
+  const std::vector<uint32_t> needed = needed_room(automaton, reserve, budget);
   const Block made(automaton, needed, plain_characters(steps, needed));
   if (made.words() > room) throw Refused{BLINK_GRAMMAR_TOO_LARGE};
   result.words = uint32_t(made.words());
@@ -105,6 +106,8 @@ extern "C" void blink_grammar_compile(const uint32_t* program, uint32_t words, c
     result->status = refused.status;
     result->rule = refused.rule;
   } catch (const std::bad_alloc&) {
+    result->status = BLINK_GRAMMAR_TOO_LARGE;
+  } catch (const std::length_error&) {
     result->status = BLINK_GRAMMAR_TOO_LARGE;
   }
 }

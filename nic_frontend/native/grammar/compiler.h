@@ -53,13 +53,14 @@ enum blink_grammar_status {
   BLINK_GRAMMAR_TOO_NESTED = 5,      /* every text needs a deeper stack than there is */
   BLINK_GRAMMAR_TOO_MANY_CALLS = 6,  /* places to which rules return */
   BLINK_GRAMMAR_TOO_LARGE = 7,       /* for `room` */
-  BLINK_GRAMMAR_BAD_PROGRAM = 8
+  BLINK_GRAMMAR_BAD_PROGRAM = 8,
+  BLINK_GRAMMAR_TOO_DEEP = 9 /* expressions within expressions, or rules that begin with rules */
 };
 
 struct blink_grammar_limits {
   uint32_t moves;   /* of an automaton before it is made smaller, at most; likewise what follows */
   uint32_t nodes;   /* of the graph that it is made from */
-  uint32_t time_ms; /* of this thread, for each of its stages */
+  uint32_t time_ms; /* of this thread, for all stages together */
 };
 
 struct blink_grammar_result {
@@ -73,6 +74,12 @@ struct blink_grammar_result {
 BLINK_GRAMMAR_EXPORT void blink_grammar_compile(const uint32_t* program, uint32_t words,
                                                 const struct blink_grammar_limits* limits, uint32_t* block,
                                                 uint32_t room, struct blink_grammar_result* result);
+
+/* Whether a text is in the language of rule 0, which calls no rule: BLINK_GRAMMAR_OK, BLINK_GRAMMAR_EMPTY_LANGUAGE if
+ * it is not, or why that is not known. No automaton is made, but for operands that are within others. Thread-safe. */
+BLINK_GRAMMAR_EXPORT uint32_t blink_grammar_match(const uint32_t* program, uint32_t words,
+                                                  const struct blink_grammar_limits* limits, const uint8_t* text,
+                                                  uint32_t length);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@ Determinizer::Determinizer(const Program& program, const Copied& copied, Budget&
     : graph_(program, budget),
       budget_(budget),
       copied_(copied),
-      recursive_(program.recursive_rules()),
+      recursive_(program.recursive_rules(budget)),
       rules_(built(graph_)),
       intervals_(graph_),
       fan_(intervals_),
@@ -45,7 +45,6 @@ bool Determinizer::reaches_end(const Rule& rule) {
 
 // What is reached without a byte. Vertices that lead nowhere but without one are left out.
 VertexSet Determinizer::closure(const VertexSet& from) {
-  budget_.spend_time();
   seen_.resize(graph_.vertices.size());
   VertexSet found = from;
   for (const uint32_t vertex : from) seen_[vertex] = true;
@@ -56,8 +55,10 @@ VertexSet Determinizer::closure(const VertexSet& from) {
   };
   for (size_t i = 0; i < found.size(); ++i) {
     const Vertex& vertex = graph_.vertices[found[i]];
+    budget_.spend(4);
     for (uint32_t h = vertex.hops; h != kNone; h = graph_.hops[h].next) {
       if (graph_.hops[h].when != When::kAlways) throw Refused{BLINK_GRAMMAR_BAD_PROGRAM};
+      budget_.spend();
       reach(graph_.hops[h].to);
     }
     for (uint32_t c = vertex.calls; c != kNone; c = graph_.calls[c].next)
@@ -77,9 +78,11 @@ uint32_t Determinizer::state_of(const VertexSet& reached, uint32_t rule) {
   if (reached.empty()) return 0;
   if (const auto known = by_reached_.find(reached); known != by_reached_.end()) return known->second;
   const auto [found, is_new] = by_vertices_.try_emplace(closure(reached), uint32_t(states_.size()));
+  budget_.hold(reached.size());
   by_reached_.emplace(reached, found->second);
   if (is_new) {
     budget_.check_moves(states_.size() * automaton_.n_columns);
+    budget_.hold(2 * found->first.size());
     states_.push_back({found->first, rule, false, {}});
     automaton_.moves.resize(automaton_.moves.size() + automaton_.n_columns);
     automaton_.accepting.push_back(false);
@@ -89,6 +92,7 @@ uint32_t Determinizer::state_of(const VertexSet& reached, uint32_t rule) {
 }
 
 uint32_t Determinizer::start_of(uint32_t index) {
+  const Level level(budget_);
   Rule& rule = rules_[index];
   if (rule.starting) throw Refused{BLINK_GRAMMAR_LEFT_RECURSION, index};
   if (rule.start == 0) {
@@ -117,7 +121,7 @@ void Determinizer::make(uint32_t state) {
   std::vector<uint32_t> calls = resolve(vertices, rule);
   states_[state].calls = std::move(calls);
   automaton_.accepting[state] = std::binary_search(vertices.begin(), vertices.end(), rules_[rule].to);
-  fan_.gather(graph_, vertices);
+  fan_.gather(graph_, vertices, budget_);
   for (uint32_t i = 0, next = 0; i < intervals_.count(); ++i) {
     if (i == 0 || fan_[i] != fan_[i - 1]) next = state_of(fan_[i], rule);
     move(state, i).next = next;
@@ -130,6 +134,7 @@ std::vector<uint32_t> Determinizer::resolve(VertexSet& vertices, uint32_t owner)
   std::vector<bool> is_copied(graph_.calls.size());
   for (;;) {
     std::vector<uint32_t> calls;
+    budget_.spend(vertices.size() + is_copied.size() / 64);
     for (const uint32_t vertex : vertices)
       for (uint32_t c = graph_.vertices[vertex].calls; c != kNone; c = graph_.calls[c].next)
         if (c >= is_copied.size() || !is_copied[c]) calls.push_back(c);
@@ -139,9 +144,11 @@ std::vector<uint32_t> Determinizer::resolve(VertexSet& vertices, uint32_t owner)
       const uint32_t rule = graph_.calls[c].rule;
       bool decided = is_called(c, owner);
       if (decided) {
+        budget_.spend(automaton_.n_columns);
         const Set first = moves_of(start_of(rule));
         decided = (first & edges).none();
         for (const uint32_t other : calls) {
+          budget_.spend(automaton_.n_columns);
           if (!decided || graph_.calls[other].rule == rule || !is_called(other, owner)) continue;
           decided = (first & moves_of(start_of(graph_.calls[other].rule))).none();
         }
@@ -173,9 +180,11 @@ void Determinizer::copy(uint32_t call, VertexSet& vertices) {
 Determinizer::Set Determinizer::plain(const VertexSet& vertices) const {
   Set found;
   for (const uint32_t vertex : vertices)
-    for (uint32_t e = graph_.vertices[vertex].edges; e != kNone; e = graph_.edges[e].next)
-      for (uint32_t i = intervals_.of_byte[graph_.edges[e].first]; i <= intervals_.of_byte[graph_.edges[e].last]; ++i)
-        found[i] = true;
+    for (uint32_t e = graph_.vertices[vertex].edges; e != kNone; e = graph_.edges[e].next) {
+      const uint32_t first = intervals_.of_byte[graph_.edges[e].first], last = intervals_.of_byte[graph_.edges[e].last];
+      budget_.spend(1 + last - first);
+      for (uint32_t i = first; i <= last; ++i) found[i] = true;
+    }
   return found;
 }
 
@@ -191,6 +200,7 @@ void Determinizer::add_calls(uint32_t state) {
   const std::vector<uint32_t> calls = states_[state].calls;
   for (const uint32_t first : calls) {
     const uint32_t rule = graph_.calls[first].rule;
+    budget_.spend(calls.size() + intervals_.count());
     const uint32_t to = state_of(returns_of(state, rule), states_[state].rule), start = start_of(rule);
     for (uint32_t i = 0; i < intervals_.count(); ++i)
       if (const Move inner = move(start, i); inner.next) move(state, i) = {inner.next, to};
@@ -214,8 +224,10 @@ std::vector<Determinizer::Set> Determinizer::followers() const {
     changed = false;
     for (uint32_t state = 1; state < states_.size(); ++state) {
       const Move* row = automaton_.row(state);
+      budget_.spend(2 * automaton_.n_columns);
       for (uint32_t i = 0; i < automaton_.n_columns; ++i) {
         if (row[i].back == 0 || (i && row[i].next == row[i - 1].next && row[i].back == row[i - 1].back)) continue;
+        budget_.spend(automaton_.n_columns);
         Set& follow = found[states_[row[i].next].rule];
         const Set before = follow;
         follow |= moves_of(row[i].back);
@@ -230,12 +242,15 @@ std::vector<Determinizer::Set> Determinizer::followers() const {
 bool Determinizer::add_unclear_ends(Copied& copied) const {
   const std::vector<Set> follow = followers();
   std::vector<Set> goes_on(rules_.size());  // intervals with which a rule goes on where it may end
-  for (uint32_t state = 1; state < states_.size(); ++state)
+  for (uint32_t state = 1; state < states_.size(); ++state) {
+    budget_.spend(automaton_.n_columns);
     if (automaton_.accepting[state]) goes_on[states_[state].rule] |= moves_of(state);
+  }
   bool found = false;
   for (uint32_t state = 1; state < states_.size(); ++state)
     for (const uint32_t c : states_[state].calls) {
       const Call& call = graph_.calls[c];
+      budget_.spend(states_[state].calls.size() + 2 * automaton_.n_columns);
       if (graph_.program().greedy[call.rule]) continue;
       const uint32_t back = by_reached_.at(returns_of(state, call.rule));
       Set behind = moves_of(back);
@@ -261,13 +276,12 @@ VertexSet Determinizer::returns_of(uint32_t state, uint32_t rule) const {
   return back;
 }
 
-Automaton make_deterministic(const Program& program, const blink_grammar_limits& limits) {
+Automaton make_deterministic(const Program& program, Budget& budget) {
   Copied copied{std::vector<bool>(program.rules.size()), {}};
-  const blink_grammar_limits few{limits.moves / 8, limits.nodes / 8, limits.time_ms / 4};
   for (bool copies_calls = true;;) {
-    Budget budget(copied.calls.empty() ? limits : few);
+    Budget round = copied.calls.empty() ? budget.again() : budget.part();
     try {
-      Determinizer determinizer(program, copied, budget);
+      Determinizer determinizer(program, copied, round);
       Automaton automaton = determinizer.run();
       Copied more = copied;
       if (!determinizer.add_unclear_ends(more)) return automaton;

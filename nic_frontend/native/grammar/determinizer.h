@@ -85,7 +85,7 @@ class Determinizer {
 };
 
 // The whole way: again with copies of what turns out to be in need of them. Throws Refused.
-Automaton make_deterministic(const Program& program, const blink_grammar_limits& limits);
+Automaton make_deterministic(const Program& program, Budget& budget);
 
 }  // namespace blink::grammar
 

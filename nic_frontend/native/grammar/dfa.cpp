@@ -3,40 +3,20 @@
 #include <algorithm>
 #include <map>
 
-#include "nic_frontend/native/grammar/fan.h"
+#include "nic_frontend/native/grammar/closure.h"
 #include "nic_frontend/native/grammar/partition.h"
 
 namespace blink::grammar {
 
-namespace {
-
-// All vertices that are reached without a byte.
-VertexSet closure(const Graph& graph, const VertexSet& from, bool at_begin, bool at_end, std::vector<bool>& seen) {
-  VertexSet found = from;
-  for (const uint32_t vertex : from) seen[vertex] = true;
-  for (size_t i = 0; i < found.size(); ++i)
-    for (uint32_t h = graph.vertices[found[i]].hops; h != kNone; h = graph.hops[h].next) {
-      const Hop& hop = graph.hops[h];
-      const bool open = hop.when == When::kAlways || (hop.when == When::kAtBegin ? at_begin : at_end);
-      if (!open || seen[hop.to]) continue;
-      seen[hop.to] = true;
-      found.push_back(hop.to);
-    }
-  for (const uint32_t vertex : found) seen[vertex] = false;
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-}  // namespace
-
 Dfa::Dfa(const Program& program, uint32_t node, Budget& budget) {
+  const Level level(budget);
   const Node& from = program.nodes[node];
   const uint32_t* a = from.arguments;
   if (from.op == BLINK_GRAMMAR_OP_BOTH || from.op == BLINK_GRAMMAR_OP_EXCEPT)
     combine(Dfa(program, a[0], budget), Dfa(program, a[1], budget), from.op == BLINK_GRAMMAR_OP_BOTH, budget);
   else
     make_deterministic(program, from.op == BLINK_GRAMMAR_OP_CLOSED ? a[0] : node, budget);
-  remove_dead_ends();
+  remove_dead_ends(budget);
   make_small(budget);
 }
 
@@ -48,22 +28,22 @@ void Dfa::make_deterministic(const Program& program, uint32_t node, Budget& budg
   const Intervals intervals(graph);
   first_ = intervals.first;
   std::vector<bool> seen(graph.vertices.size());
-  std::vector<VertexSet> states{{}, closure(graph, {from}, true, false, seen)};
+  std::vector<VertexSet> states{{}, closure(graph, {from}, true, false, seen, budget)};
   BySet<uint32_t> known{{states[0], 0}};  // the start is no other's target: there an anchor may hold
   Fan fan(intervals);
   for (uint32_t state = 0; state < states.size(); ++state) {
-    budget.spend_time();
-    const VertexSet ends = closure(graph, states[state], state == 1, true, seen);
+    const VertexSet ends = closure(graph, states[state], state == 1, true, seen, budget);
     accepting_.push_back(std::binary_search(ends.begin(), ends.end(), to));
-    fan.gather(graph, states[state]);
+    fan.gather(graph, states[state], budget);
     for (uint32_t i = 0; i < intervals.count(); ++i) {
       if (i && fan[i] == fan[i - 1]) {
         moves_.push_back(moves_.back());
         continue;
       }
       const auto [found, is_new] =
-          known.try_emplace(closure(graph, fan[i], false, false, seen), uint32_t(states.size()));
+          known.try_emplace(closure(graph, fan[i], false, false, seen, budget), uint32_t(states.size()));
       if (is_new) {
+        budget.hold(2 * found->first.size());
         budget.check_moves(states.size() * first_.size());
         states.push_back(found->first);
       }
@@ -87,7 +67,7 @@ void Dfa::combine(const Dfa& a, const Dfa& b, bool in_second, Budget& budget) {
   std::vector<std::pair<uint32_t, uint32_t>> states{{0, 0}, {1, 1}};
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> known{{{0, 0}, 0}, {{1, 1}, 1}};
   for (uint32_t state = 0; state < states.size(); ++state) {
-    budget.spend_time();
+    budget.spend(4 * first_.size());
     const auto [x, y] = states[state];
     accepting_.push_back(a.accepting_[x] && b.accepting_[y] == in_second);
     for (uint32_t i = 0; i < first_.size(); ++i) {
@@ -107,8 +87,9 @@ void Dfa::combine(const Dfa& a, const Dfa& b, bool in_second, Budget& budget) {
 }
 
 // Moves to states from which no text is accepted lead to state 0 instead.
-void Dfa::remove_dead_ends() {
+void Dfa::remove_dead_ends(Budget& budget) {
   const size_t width = first_.size();
+  budget.spend(4 * moves_.size());
   std::vector<std::vector<uint32_t>> before(n_states());
   for (uint32_t state = 0; state < n_states(); ++state)
     for (uint32_t i = 0; i < width; ++i)
@@ -132,6 +113,7 @@ void Dfa::remove_dead_ends() {
 
 void Dfa::make_small(Budget& budget) {
   const size_t width = first_.size();
+  budget.spend(4 * moves_.size());
   std::vector<uint32_t> colours(n_states());
   std::vector<Transition> transitions;
   for (uint32_t state = 0; state < n_states(); ++state) {

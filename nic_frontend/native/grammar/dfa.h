@@ -22,7 +22,7 @@ class Dfa {
   // What is in `a`, and in `b` if `in_second`, else not in `b`.
   void combine(const Dfa& a, const Dfa& b, bool in_second, Budget& budget);
   void make_small(Budget& budget);
-  void remove_dead_ends();
+  void remove_dead_ends(Budget& budget);
 
   uint32_t next(uint32_t state, uint32_t interval) const { return moves_[size_t(state) * first_.size() + interval]; }
   uint32_t n_states() const { return uint32_t(accepting_.size()); }

@@ -28,14 +28,15 @@ class Fan {
  public:
   explicit Fan(const Intervals& intervals) : intervals_(intervals), targets_(intervals.count()) {}
 
-  // Replaces what was there.
-  void gather(const Graph& graph, const VertexSet& from) {
+  // Replaces what was there. Throws Refused.
+  void gather(const Graph& graph, const VertexSet& from, Budget& budget) {
     for (VertexSet& to : targets_) to.clear();
     for (const uint32_t vertex : from)
       for (uint32_t e = graph.vertices[vertex].edges; e != kNone; e = graph.edges[e].next) {
         const Edge& edge = graph.edges[e];
-        for (uint32_t i = intervals_.of_byte[edge.first]; i <= intervals_.of_byte[edge.last]; ++i)
-          targets_[i].push_back(edge.to);
+        const uint32_t first = intervals_.of_byte[edge.first], last = intervals_.of_byte[edge.last];
+        budget.spend(1 + last - first);
+        for (uint32_t i = first; i <= last; ++i) targets_[i].push_back(edge.to);
       }
     for (VertexSet& to : targets_) {
       std::sort(to.begin(), to.end());

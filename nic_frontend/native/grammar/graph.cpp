@@ -1,7 +1,5 @@
 #include "nic_frontend/native/grammar/graph.h"
 
-#include <time.h>
-
 #include <array>
 
 #include "nic_frontend/native/grammar/dfa.h"
@@ -11,32 +9,10 @@ namespace blink::grammar {
 
 namespace {
 
-constexpr uint32_t kSpecial = 0xff;   // before the text of a special token: a byte that UTF-8 does not have
-constexpr uint32_t kMaxDepth = 2000;  // of nodes in nodes: they are walked recursively
-
-uint64_t thread_time_ns() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return uint64_t(now.tv_sec) * 1'000'000'000 + uint64_t(now.tv_nsec);
-}
+constexpr size_t kLinksPerVertex = 4;  // that there may be, of the vertices that there may be
+constexpr uint32_t kSpecial = 0xff;    // before the text of a special token: a byte that UTF-8 does not have
 
 }  // namespace
-
-Budget::Budget(const blink_grammar_limits& limits)
-    : limits_(limits), end_ns_(thread_time_ns() + limits.time_ms * 1'000'000ull) {}
-
-void Budget::spend_time() {
-  if (++calls_ % 256 == 0 && thread_time_ns() > end_ns_) throw Refused{BLINK_GRAMMAR_TOO_SLOW};
-}
-
-void Budget::check_moves(size_t n) const {
-  if (n > limits_.moves) throw Refused{BLINK_GRAMMAR_TOO_MANY_STATES};
-}
-
-void Budget::check_nodes(size_t n) {
-  if (n > limits_.nodes) throw Refused{BLINK_GRAMMAR_TOO_MANY_STATES};
-  spend_time();
-}
 
 uint32_t Graph::add() {
   budget_.check_nodes(vertices.size());
@@ -57,8 +33,8 @@ void Graph::hop(uint32_t from, uint32_t to, When when) {
 void Graph::build(uint32_t index, uint32_t from, uint32_t to) {
   const Node& node = program_.nodes[index];
   const uint32_t* a = node.arguments;
-  if (++depth_ > kMaxDepth) throw Refused{BLINK_GRAMMAR_BAD_PROGRAM};
-  budget_.spend_time();
+  const Level level(budget_);
+  budget_.check_nodes((edges.size() + hops.size() + calls.size()) / kLinksPerVertex);
   switch (node.op) {
     case BLINK_GRAMMAR_OP_EMPTY:
       hop(from, to);
@@ -117,7 +93,6 @@ void Graph::build(uint32_t index, uint32_t from, uint32_t to) {
     default:
       break;  // nothing leads there
   }
-  --depth_;
 }
 
 void Graph::chain(const uint32_t* bytes, uint32_t n, uint32_t from, uint32_t to) {

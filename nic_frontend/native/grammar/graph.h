@@ -6,23 +6,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "nic_frontend/native/grammar/budget.h"
 #include "nic_frontend/native/grammar/program.h"
 
 namespace blink::grammar {
-
-// What a compilation may use. Everything that may take long asks it.
-class Budget {
- public:
-  explicit Budget(const blink_grammar_limits& limits);
-  void spend_time();                 // Throws Refused
-  void check_moves(size_t n) const;  // Throws Refused
-  void check_nodes(size_t n);        // Throws Refused
-
- private:
-  blink_grammar_limits limits_;
-  uint64_t end_ns_;  // of this thread's time on a processor: others on the machine do not take from it
-  uint32_t calls_ = 0;
-};
 
 enum class When : uint8_t { kAlways, kAtBegin, kAtEnd };
 
@@ -75,7 +62,6 @@ class Graph {
 
   const Program& program_;
   Budget& budget_;
-  uint32_t depth_ = 0;
 };
 
 // Bytes that no edge tells apart are one interval.

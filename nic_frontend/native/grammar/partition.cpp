@@ -69,6 +69,7 @@ class Sets {
 std::vector<uint32_t> partition(const std::vector<uint32_t>& colours, std::vector<Transition> transitions,
                                 Budget& budget) {
   const size_t n = colours.size();
+  budget.spend(16 * (n + transitions.size()));
   Sets states(colours);
   std::vector<uint32_t> labels(transitions.size());
   for (size_t i = 0; i < transitions.size(); ++i) labels[i] = transitions[i].label;
@@ -80,7 +81,7 @@ std::vector<uint32_t> partition(const std::vector<uint32_t>& colours, std::vecto
   for (uint32_t i = 0; i < transitions.size(); ++i) into[at[transitions[i].to]++] = i;
   const auto split_cords = [&](uint32_t part) {
     for (const uint32_t* state = states.begin(part); state != states.end(part); ++state) {
-      budget.spend_time();
+      budget.spend(1 + into_first[*state + 1] - into_first[*state]);
       for (uint32_t i = into_first[*state]; i < into_first[*state + 1]; ++i) cords.mark(into[i]);
     }
     cords.split();
@@ -89,7 +90,7 @@ std::vector<uint32_t> partition(const std::vector<uint32_t>& colours, std::vecto
   uint32_t done = 1;
   for (; done < states.count(); ++done) split_cords(done);
   for (uint32_t cord = 0; cord < cords.count(); ++cord) {
-    budget.spend_time();
+    budget.spend(1 + uint64_t(cords.end(cord) - cords.begin(cord)));
     for (const uint32_t* i = cords.begin(cord); i != cords.end(cord); ++i) states.mark(transitions[*i].from);
     states.split();
     for (; done < states.count(); ++done) split_cords(done);

@@ -45,18 +45,20 @@ bool follow(const Automaton& automaton, uint32_t from, const ByteSequence& seque
 
 }  // namespace
 
-std::vector<PlainStep> plain_steps(const Automaton& automaton) {
+std::vector<PlainStep> plain_steps(const Automaton& automaton, Budget& budget) {
   std::vector<ByteSequence> all;
   for (const auto& [first, last] : {std::pair{0x20u, 0x21u}, {0x23u, 0x5bu}, {0x5du, 0x10ffffu}})
     for (const ByteSequence& sequence : utf8_sequences(first, last)) all.push_back(sequence);
   std::vector<PlainStep> steps(automaton.n_states());
   steps[0].dies = true;
-  for (uint32_t state = 1; state < automaton.n_states(); ++state)
+  for (uint32_t state = 1; state < automaton.n_states(); ++state) {
+    budget.spend(8 * all.size());
     for (const ByteSequence& sequence : all)
       if (!follow(automaton, state, sequence, steps[state])) {
         steps[state] = {true, false, {}};
         break;
       }
+  }
   return steps;
 }
 

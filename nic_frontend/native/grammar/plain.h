@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nic_frontend/native/grammar/automaton.h"
+#include "nic_frontend/native/grammar/budget.h"
 
 namespace blink::grammar {
 
@@ -16,7 +17,7 @@ struct PlainStep {
   std::vector<uint32_t> to;  // states behind it
 };
 
-std::vector<PlainStep> plain_steps(const Automaton& automaton);
+std::vector<PlainStep> plain_steps(const Automaton& automaton, Budget& budget);
 
 // Of each state, how many may follow in any choice. `room` is what each state needs of the stack.
 std::vector<uint32_t> plain_characters(const std::vector<PlainStep>& steps, const std::vector<uint32_t>& room);

@@ -76,14 +76,16 @@ void Program::check(const Node& node, uint32_t index) const {
   for (uint32_t i = 0; i < node.n_nodes(); ++i) require(a[i] < index);
 }
 
-std::vector<bool> Program::recursive_rules() const {
+std::vector<bool> Program::recursive_rules(Budget& budget) const {
   std::vector<bool> found(rules.size());
   for (uint32_t rule = 0; rule < rules.size(); ++rule) {
+    budget.spend(nodes.size() / 64);
     std::vector<bool> seen(nodes.size());
     std::vector<uint32_t> waiting{rules[rule]};
     while (!waiting.empty() && !found[rule]) {
       const Node& node = nodes[waiting.back()];
       waiting.pop_back();
+      budget.spend(1 + node.n_nodes());
       const auto visit = [&](uint32_t index) {
         if (!seen[index]) waiting.push_back(index);
         seen[index] = true;

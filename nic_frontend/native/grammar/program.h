@@ -5,17 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "nic_frontend/native/grammar/compiler.h"
+#include "nic_frontend/native/grammar/budget.h"
 
 namespace blink::grammar {
-
-constexpr uint32_t kNone = 0xffffffffu;
-
-// Ends the compilation: why, and the rule at fault.
-struct Refused {
-  blink_grammar_status status;
-  uint32_t rule = kNone;
-};
 
 struct Node {
   uint32_t op, n;
@@ -49,7 +41,8 @@ struct Program {
   // Throws Refused where the words are no program.
   Program(const uint32_t* words, uint32_t n_words);
 
-  std::vector<bool> recursive_rules() const;  // those that call themselves, maybe through others
+  // Those that call themselves, maybe through others. Throws Refused.
+  std::vector<bool> recursive_rules(Budget& budget) const;
 
  private:
   void check(const Node& node, uint32_t index) const;

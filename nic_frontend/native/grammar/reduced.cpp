@@ -16,7 +16,8 @@ struct Source {
 };
 
 // The moves that lead to each state, or return to it.
-std::vector<std::vector<Source>> sources(const Automaton& automaton) {
+std::vector<std::vector<Source>> sources(const Automaton& automaton, Budget& budget) {
+  budget.spend(4 * automaton.moves.size());
   std::vector<std::vector<Source>> found(automaton.n_states());
   for (uint32_t state = 1; state < automaton.n_states(); ++state)
     for (uint32_t column = 0; column < automaton.n_columns; ++column) {
@@ -30,8 +31,8 @@ std::vector<std::vector<Source>> sources(const Automaton& automaton) {
 
 }  // namespace
 
-void remove_dead_ends(Automaton& automaton) {
-  const std::vector<std::vector<Source>> before = sources(automaton);
+void remove_dead_ends(Automaton& automaton, Budget& budget) {
+  const std::vector<std::vector<Source>> before = sources(automaton, budget);
   std::vector<bool> lives = automaton.accepting;
   std::vector<uint32_t> waiting;
   for (uint32_t state = 1; state < automaton.n_states(); ++state)
@@ -71,7 +72,8 @@ std::vector<uint32_t> reachable(const Automaton& automaton) {
 }
 
 // Columns that are equal in all states become one.
-void merge_columns(Automaton& automaton) {
+void merge_columns(Automaton& automaton, Budget& budget) {
+  budget.spend(4 * automaton.moves.size());
   std::vector<uint32_t> column_of(automaton.n_columns), kept;
   std::map<std::vector<uint64_t>, uint32_t> known;
   for (uint32_t column = 0; column < automaton.n_columns; ++column) {
@@ -96,6 +98,7 @@ void merge_columns(Automaton& automaton) {
 }  // namespace
 
 Automaton make_small(const Automaton& automaton, Budget& budget) {
+  budget.spend(4 * automaton.moves.size());
   const std::vector<uint32_t> states = reachable(automaton);
   std::vector<uint32_t> number(automaton.n_states()), colours(states.size());
   for (uint32_t i = 0; i < states.size(); ++i) number[states[i]] = i;
@@ -124,19 +127,20 @@ Automaton make_small(const Automaton& automaton, Budget& budget) {
       small.row(1 + parts[i])[column] = {renamed(move.next), renamed(move.back)};
     }
   }
-  merge_columns(small);
+  merge_columns(small, budget);
   return small;
 }
 
-std::vector<uint32_t> needed_room(const Automaton& automaton, const std::vector<uint32_t>& reserve) {
+std::vector<uint32_t> needed_room(const Automaton& automaton, const std::vector<uint32_t>& reserve, Budget& budget) {
   constexpr uint32_t kNever = BLINK_GRAMMAR_MAX_STACK + 1;
-  const std::vector<std::vector<Source>> before = sources(automaton);
+  const std::vector<std::vector<Source>> before = sources(automaton, budget);
   std::vector<uint32_t> room(automaton.n_states(), kNever);
   uint32_t settled = 1;
   for (uint32_t wanted = 0; wanted < kNever && settled < room.size(); ++wanted) {  // states that need no less
     std::vector<uint32_t> waiting;
     const auto settle = [&](uint32_t state) {
       if (room[state] != kNever || reserve[state] > wanted) return;
+      budget.spend(automaton.n_columns);
       bool ends = automaton.accepting[state];
       for (uint32_t column = 0; column < automaton.n_columns && !ends; ++column) {
         const Move move = automaton.row(state)[column];

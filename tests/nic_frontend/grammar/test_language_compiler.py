@@ -5,18 +5,18 @@
 from __future__ import annotations
 
 import random
+from array import array
 
-import numpy as np
 import pytest
 from walking import MAX_WORDS, RandomAnswers, grammar_of, taken
 
 from nic_frontend.grammar import expression as e
-from nic_frontend.grammar.abi import GrammarResult, GrammarStatus
-from nic_frontend.grammar.compiler import LIMITS, compiled
+from nic_frontend.grammar.abi import GrammarLimits, GrammarStatus
+from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.expression import Expression, Rule
 from nic_frontend.grammar.json_text import ANY, string
+from nic_frontend.grammar.native import MOVES, NODES, compile_program
 from nic_frontend.grammar.refusal import GrammarRefused
-from nic_frontend.library import library
 from ringbuffer.grammar import accepts
 from ringbuffer.grammar_abi import GRAMMAR_ANY_PLAIN, GRAMMAR_MAX_STACK
 
@@ -131,11 +131,7 @@ def test_programs_that_are_none() -> None:
     statuses = set()
     for _ in range(3000):
         words = (source.choice([0, 1, 2, 3, source.randrange(20)]) for _ in range(source.randrange(2, 24)))
-        program = np.array(list(words), np.uint32)
-        block, result = np.zeros(1 << 14, np.uint32), GrammarResult()
-        library().blink_grammar_compile(
-            program.ctypes.data, len(program), LIMITS, block.ctypes.data, len(block), result
-        )
+        result, _ = compile_program(array("I", words), 1 << 14, GrammarLimits(MOVES, NODES, 1000))
         statuses.add(GrammarStatus(result.status))
     assert {GrammarStatus.BAD_PROGRAM, GrammarStatus.OK} <= statuses
 
