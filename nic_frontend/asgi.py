@@ -28,6 +28,12 @@ def header(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
 
 
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has left; its body has been received. Writes go on succeeding then (F8)."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def read_json_body(scope: Scope, receive: Receive, body: Body, limit: int, timeout_s: float) -> bytes:
     """The body, whose memory is `body`'s.
 

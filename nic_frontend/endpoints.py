@@ -20,8 +20,9 @@ from nic_frontend.api.render import render_chat, render_completion
 from nic_frontend.api.responses import parse_response
 from nic_frontend.api.served import Served
 from nic_frontend.api.tokens import detokenize, tokenize
-from nic_frontend.asgi import Receive, Scope, Send, read_json_body, respond, respond_json
+from nic_frontend.asgi import Receive, Scope, Send, disconnected, read_json_body, respond, respond_json
 from nic_frontend.errors import ApiError
+from nic_frontend.grammar.store import Asker
 from nic_frontend.page.document import document
 from nic_frontend.request import NO_SALT, Mailbox, Request
 from nic_frontend.request_record import record_of
@@ -146,10 +147,17 @@ class Endpoints:
 
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
             async with self._body(scope, receive) as body:
-                answered = await answer(body, self._service.served)
+                answered = await answer(body, self._served_to(scope, receive))
             await respond_json(send, 200, answered)
 
         return handler
+
+    def _served_to(self, scope: Scope, receive: Receive) -> Served:
+        """The model as one request sees it."""
+        service, key = self._service, record_of(scope).key
+        return service.served.to(
+            Asker(scope["client_number"], lambda: disconnected(receive), lambda: service.budgets.working(key))
+        )
 
     def _generating(self, parse: Parser) -> Handler:
         """An endpoint that the model answers."""
@@ -159,7 +167,7 @@ class Endpoints:
             service = self._service
             async with self._body(scope, receive) as body:
                 fill_in(body, service.sampling_defaults)
-                job = await parse(body, service.served)
+                job = await parse(body, self._served_to(scope, receive))
             requests = self._requests(job, arrived, scope["client_number"])
             contradictions.check(requests[0], job.grammars.param, service.served)
             record = record_of(scope)

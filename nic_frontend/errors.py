@@ -120,6 +120,10 @@ def unavailable(message: str) -> ApiError:
     return ApiError(503, message, kind="service_unavailable", code="service_unavailable")
 
 
+def ending() -> ApiError:
+    return unavailable("the frontend is shutting down")
+
+
 def took_too_long(timeout_s: float) -> ApiError:
     message = f"the answer was not complete within {timeout_s:g} s, which is what this server allows"
     return ApiError(504, message, code="request_timeout")

@@ -3,14 +3,16 @@
 Their common memory has an entry for each key: what is left of a minute's requests and tokens, which comes
 back evenly as time passes, and how many of its requests are open at each frontend. A request is let in while
 its key has a request and some tokens left. It pays for its prompt then, and for its answer at the end: the
-tokens may go below nothing, and are then waited for.
+tokens may go below nothing, and are then waited for. What is computed before it is let in costs tokens, too,
+and one request if it is refused there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,7 @@ ENTRY = np.dtype(
 ENTRIES = 2 * MOST_KEYS  # keys that were taken out of the file keep theirs
 BUDGET_BYTES = ENTRIES * ENTRY.itemsize  # in the segment, behind the figures
 MINUTE_S = 60.0
+TOKENS_PER_S = 1000.0  # that a second of a processor counts as
 
 
 class KeyBudgets:
@@ -61,6 +64,34 @@ class KeyBudgets:
             with self._segment.locked():
                 entry["tokens"] -= sum(request.n_tokens for request in requests)
                 entry["open"][self._lease] -= min(entry["open"][self._lease], 1)
+
+    @contextlib.contextmanager
+    def working(self, key: Key | None) -> Iterator[Callable[[float, bool], None]]:
+        """While something is computed for a request that is not admitted yet, such as its grammar. What this
+        yields is told what that took: seconds of a processor, and whether the request was refused then.
+
+        Raises ApiError 429 when `key` has used up a limit.
+        """
+        if key is None or not key.has_limits:
+            yield lambda spent_s, refused: None
+            return
+        with self._segment.locked():
+            entry = self._entry(key)
+            _refill(entry, key)
+            if (error := _refusal(entry, key)) is not None:
+                raise error
+            entry["open"][self._lease] += 1
+        try:
+            yield functools.partial(self._charge, key)
+        finally:
+            with self._segment.locked():
+                entry["open"][self._lease] -= min(entry["open"][self._lease], 1)
+
+    def _charge(self, key: Key, spent_s: float, refused: bool) -> None:
+        with self._segment.locked():
+            entry = self._entry(key)
+            entry["tokens"] -= spent_s * TOKENS_PER_S
+            entry["requests"] -= refused  # it will not be admitted, which is what else counts
 
     def _entry(self, key: Key) -> np.void:
         """The entry of a key, made where there is none yet. Within the lock.

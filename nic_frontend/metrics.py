@@ -24,6 +24,7 @@ COUNTERS = {
     "client_disconnects": "Requests cancelled because the client left",
     "grammars_reused": "Grammars of requests that were compiled before",
     "grammars_refused": "Grammars of requests that cannot be enforced",
+    "grammar_process_restarts": "Processes that compile grammars started in the place of others",
 }
 HISTOGRAMS = {  # of requests, of the tokens behind their first, and of grammars
     "time_to_first_token_seconds": ("Arrival to first token", TIME_BUCKETS),
@@ -75,6 +76,7 @@ class Metrics:
         self.client_disconnects = 0
         self.grammars_reused = 0
         self.grammars_refused = 0
+        self.grammar_process_restarts = 0
         self.finished: dict[str, int] = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self.responses: dict[int, int] = {}
         self._histograms = {name: Histogram(bounds) for name, (_, bounds) in HISTOGRAMS.items()}

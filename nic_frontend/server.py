@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 75
 SPARE_FILES = 100  # beside the connections: the ring, the reader, threads that read files
 GRACE_S = 2  # for handlers to send their last event
+GRAMMARS_S = 2.0  # for grammars that are being compiled at the end; their requests have not begun
 LINGER_S = 1.0  # after the signal, for a connection's next request, where the whole server ends
 HANDSHAKE_S = 0.25  # for handshakes under way with clients on other machines
 LOOK_S = 0.02
@@ -171,17 +172,18 @@ class Server(uvicorn.Server):
             )  # fmt: skip
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        error = errors.unavailable("the frontend is shutting down")
-        fail_all, timeout_s = self._service.tracker.fail_all, self._service.options.drain_timeout_s
-        timer = loop.call_later(timeout_s, fail_all, error)
+        loop, service = asyncio.get_running_loop(), self._service
+        error = errors.ending()
+        timers = [loop.call_later(service.options.drain_timeout_s, service.tracker.fail_all, error)]
         try:
             await self._linger(sockets or [])
+            timers.append(loop.call_later(GRAMMARS_S, service.grammars.fail_all, error))
             for acceptor in self._acceptors:
                 acceptor.close()
             await super().shutdown(sockets)
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
 
 
 def within(options: FrontendOptions, files: int) -> FrontendOptions:

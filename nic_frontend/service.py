@@ -13,6 +13,7 @@ from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.bodies import Bodies
+from nic_frontend.errors import ending
 from nic_frontend.exposition import Exposition, Seen
 from nic_frontend.grammar.store import Grammars
 from nic_frontend.host_segment import HostSegment, segment_path
@@ -155,7 +156,7 @@ class Service:
             )
             self.bodies, self.metrics = Bodies(options.body_memory_bytes), Metrics()
             longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)
-            self.grammars = Grammars(longest_grammar, self.metrics)
+            self.grammars = Grammars(longest_grammar, self.metrics, self.tokenizer.special_texts)
             owned.callback(self.grammars.close)
             self._serve_model(owned)
             self.lease.acquire(options.grant_timeout_s)
@@ -232,6 +233,7 @@ class Service:
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
+        self.grammars.start()
         runs = (self._monitor.run, self._reporter.run, self._watchdog.run, self._watch_tokenizer)
         self._tasks += [asyncio.create_task(run()) for run in runs]
 
@@ -244,6 +246,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._watchdog.close()
+        self.grammars.fail_all(ending())
         await self.tracker.close(RELEASE_TIMEOUT_S)
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)
 

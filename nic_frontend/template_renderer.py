@@ -14,13 +14,13 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
+from nic_frontend.channel import Channel, has_ended, ignore
 from nic_frontend.chat_template import read_source, refused
 from nic_frontend.confined import command, environment
 from nic_frontend.errors import ApiError
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 START_S = 30.0  # until the process has compiled and tried the template: a busy machine takes a while
 ERROR_BYTES = 1 << 16
 FORMS_BYTES = 1 << 20  # of what the trials have shown
-ENDED = "it needs too much memory, or ended its process"
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Renderer:
         self._directory, self._chat_template, self._bounds = directory, chat_template, bounds
         self._waiting: deque[_Request] = deque()
         self._deadline: asyncio.TimerHandle | None = None
-        self._channel: _Channel | None = None
+        self._channel: Channel | None = None
         self._starting: asyncio.Task[None] | None = None
         self._process, self._socket, self.forms = self._spawn()
 
@@ -79,7 +78,7 @@ class Renderer:
         except RecursionError as error:
             raise refused("what they have, or the tools, nests too deeply") from error
         request = _Request(payload, asyncio.get_running_loop().create_future())
-        if self._channel is not None and not self._waiting and _has_ended(self._socket):
+        if self._channel is not None and not self._waiting and has_ended(self._socket):
             self._give_up_process()
         self._waiting.append(request)
         if self._channel is not None:
@@ -93,7 +92,7 @@ class Renderer:
     def close(self) -> None:
         self._stop_watching()
         if self._channel is not None:
-            self._channel.on_data = self._channel.on_end = _ignore
+            self._channel.on_data = self._channel.on_end = ignore
         self._process.kill()
         self._process.wait()
         with contextlib.suppress(OSError):
@@ -151,7 +150,7 @@ class Renderer:
             channel.write(request.payload)
         self._watch_oldest()
 
-    async def _open_channel(self) -> _Channel:
+    async def _open_channel(self) -> Channel:
         """To the process, or to another where that has ended before anything was asked of it: no request is
         to blame. Raises OSError and ValueError.
         """
@@ -161,9 +160,9 @@ class Renderer:
                 self._socket.close()
                 self._process, self._socket, _ = await loop.run_in_executor(None, self._spawn)
             _, channel = await loop.create_unix_connection(
-                lambda: _Channel(4 * self._bounds.most_text + ERROR_BYTES), sock=self._socket
+                lambda: Channel(4 * self._bounds.most_text + ERROR_BYTES), sock=self._socket
             )
-            if not _has_ended(self._socket):
+            if not has_ended(self._socket):
                 return channel
             channel.abandon()
             self._give_up_process()
@@ -239,55 +238,6 @@ def open_renderer(directory: Path, bounds: Bounds, chat_template: Path | None = 
     if lost := renderer.forms.plain.contents.lost:
         log.warning("the chat template shows nothing of what these roles say: %s", ", ".join(sorted(lost)))
     return renderer
-
-
-class _Channel(asyncio.Protocol):
-    """The frontend's end of the socket."""
-
-    def __init__(self, most: int) -> None:
-        self._frames = Frames(most)
-        self._transport: asyncio.Transport | None = None
-        self.on_data: Callable[[bytes], None] = _ignore
-        self.on_end: Callable[[str], None] = _ignore
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._frames.feed(data):
-                self.on_data(frame)
-        except FrameError as error:
-            on_end = self.on_end
-            self.abandon()
-            on_end(str(error))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.on_end(ENDED)
-
-    def write(self, payload: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(payload)
-
-    def abandon(self) -> None:
-        """Closes the connection, of whose end nobody is told."""
-        self.on_data = self.on_end = _ignore
-        if self._transport is not None:
-            self._transport.abort()
-
-
-def _ignore(_: Any) -> None:
-    pass
-
-
-def _has_ended(connection: socket.socket) -> bool:
-    """Whether the other end was closed; `connection` does not block."""
-    try:
-        return not connection.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
-    except OSError:  # our end was closed, too
-        return True
 
 
 def _first_frame(connection: socket.socket) -> bytes:

@@ -8,8 +8,7 @@ import asyncio
 import json
 import logging
 import random
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from nic_frontend.errors import ApiError, bad_request, unavailable
 from nic_frontend.panics import panics_as_errors
 from nic_frontend.text_thread import TextThread
 from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes, shown
-from ringbuffer.token_bytes import SPECIAL, bytes_by_decoder
+from ringbuffer.token_bytes import bytes_by_decoder
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +152,8 @@ class Tokenizer:
                 self._reference.no_truncation()
                 self._factory = detokenizer_factory(self._reference, most)
                 self.special = frozenset(special_ids(self._reference))
-                self._special_texts = self._texts_of(self.special)
+                texts = (self._reference.id_to_token(token) for token in self.special)
+                self.special_texts = sorted(text for text in texts if text)
                 decoder = self._reference.decoder
                 self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
                 self._encode, self.engine = self._choose(path)
@@ -170,11 +170,6 @@ class Tokenizer:
         except Exception as error:  # a fallback that works, whatever is wrong with the fast path
             log.warning("tokenizing with tokenizers, which is slower than fastokens: %s", error)
             return reference, "tokenizers"
-
-    def _texts_of(self, tokens: Iterable[int]) -> re.Pattern[str]:
-        """Finds their texts, the longest where several fit."""
-        texts = sorted((self._reference.id_to_token(token) or "" for token in tokens), key=len, reverse=True)
-        return re.compile("|".join(re.escape(text) for text in texts if text) or "(?!)")
 
     async def encode(self, texts: list[str], *, special: bool, param: str) -> list[NDArray[np.uint32]]:
         """The tokens of each text, with the model's begin and end tokens if `special`.
@@ -259,14 +254,6 @@ class Tokenizer:
             for text in texts
             if (token := self._reference.token_to_id(text)) is not None and token in special
         )
-
-    def answer_bytes(self, mark: str) -> bytes:
-        """What stands in an answer where a model writes a mark, which may be a special token."""
-        return (SPECIAL if self.special_ids((mark,)) else b"") + mark.encode()
-
-    def special_places(self, text: str) -> list[int]:
-        """Where in a text those of special tokens begin."""
-        return [found.start() for found in self._special_texts.finditer(text)]
 
     def detokenizer(
         self, *, skip_special_tokens: bool, prompt: NDArray[np.uint32], shown: frozenset[int] = NONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -10,10 +12,12 @@ from blink.dynamo.logprobs import of_answer
 from blink.dynamo.request import FORM, ring_requests
 from nic_frontend.api import contradictions
 from nic_frontend.api.logprobs import prompt_logprobs
+from nic_frontend.grammar.store import Asker
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
 from nic_frontend.service import Service
 from ringbuffer.abi import Reason
 
+NUMBERS = itertools.count()
 FINISH_REASONS = {Reason.EOS: "stop", Reason.STOP_ID: "stop", Reason.LENGTH: "length"}
 
 
@@ -23,6 +27,7 @@ class Call:
     def __init__(self, service: Service, max_buffered_tokens: int) -> None:
         self._service = service
         self._mailbox = Mailbox(max_buffered_tokens)
+        self._ended = asyncio.Event()
         self._requests: list[Request] = []
         self._finished: dict[int, str] = {}  # why, by the choice's index
 
@@ -32,8 +37,9 @@ class Call:
         Raises ApiError for what cannot be served, and ClientGone after `end`.
         """
         service = self._service
-        self._requests = await ring_requests(asked, service.served, service.sampling_defaults, self._mailbox)
-        self._mailbox.check()  # `end` may have come while a grammar was compiled, and knew of no requests
+        served = service.served.to(Asker(next(NUMBERS), self._ended.wait))  # requests take turns
+        self._requests = await ring_requests(asked, served, service.sampling_defaults, self._mailbox)
+        self._mailbox.check()  # `end` may have come in the meantime, and knew of no requests
         await service.tracker.submit(self._requests)
         while len(self._finished) < len(self._requests):
             for arrival in await self._mailbox.take():
@@ -69,6 +75,7 @@ class Call:
 
     def end(self, outcome: str) -> None:
         """Cancels what is still computed; `outcome` is what the metrics call that, "abort" or "error"."""
+        self._ended.set()
         self._mailbox.fail(ClientGone())
         for request in self._requests:
             self._service.tracker.cancel(request)

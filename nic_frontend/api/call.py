@@ -19,7 +19,7 @@ from nic_frontend.api import contradictions
 from nic_frontend.api.answer import Answer, Shown, Usage
 from nic_frontend.api.job import Job
 from nic_frontend.api.silence import Silence
-from nic_frontend.asgi import STREAM, Receive, Send, encoded, respond_json
+from nic_frontend.asgi import STREAM, Receive, Send, disconnected, encoded, respond_json
 from nic_frontend.errors import ApiError, took_too_long
 from nic_frontend.generation import Ending, Generation
 from nic_frontend.metrics import Metrics
@@ -260,7 +260,5 @@ class Call:
 
 
 async def watch_client(receive: Receive, mailbox: Mailbox) -> None:
-    """`send` goes on succeeding after the client left, so somebody must listen for the disconnect (F8)."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await disconnected(receive)
     mailbox.fail(ClientGone())

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
-from nic_frontend.grammar.characters import ALL
 from nic_frontend.grammar.content import Content
-from nic_frontend.grammar.expression import (
-    EMPTY,
-    Expression,
-    any_of,
-    characters,
-    literal,
-    one_of,
-    repeated,
-    sequence,
-    until,
-    without,
-)
-from nic_frontend.grammar.store import Looser
+from nic_frontend.grammar.store import Source
 from nic_frontend.parsing.reasoning import ReasoningParser
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
-
-BLANKS = repeated(one_of(" \n"), 0, 4)  # around what a model thinks
 
 
 @dataclass(frozen=True)
@@ -82,71 +67,28 @@ async def blocks_of(
     """`reasoning`: where the model may think first. Raises ApiError 400 naming a field."""
     if not constraint.narrows(parser, served.grammars.available):
         return NO_BLOCKS
-    maker = Maker(constraint, parser, served)
-    whole = await maker.block(reasoning)
-    concluding = await maker.block(None) if concludes and reasoning is not None else None
+
+    async def block(thinks: ReasoningParser | None) -> bytes:
+        source = source_of(constraint, parser, thinks)
+        looser = source_of(constraint.loosened, parser, thinks)
+        otherwise = None if looser == source else looser
+        return await served.grammars.block(source, constraint.param, otherwise=otherwise, asker=served.asker)
+
+    whole = await block(reasoning)
+    concluding = await block(None) if concludes and reasoning is not None else None
     return Blocks(whole, concluding, constraint.param)
 
 
-class Maker:
-    def __init__(self, constraint: Constraint, parser: type[ToolCallParser] | None, served: Served) -> None:
-        self._constraint = constraint
-        self._parser = parser
-        self._mark = served.tokenizer.answer_bytes
-        self._special = served.tokenizer.special_places
-        self._served = served
-
-    async def block(self, reasoning: ReasoningParser | None) -> bytes:
-        wanted, otherwise = self._constraint, None
-        if wanted.loosened != wanted:
-            looser = Maker(wanted.loosened, self._parser, self._served)
-            otherwise = Looser(looser.source(reasoning), lambda: looser.expression(reasoning))
-        return await self._served.grammars.block(
-            self.source(reasoning), lambda: self.expression(reasoning), wanted.param, otherwise=otherwise
-        )
-
-    def source(self, reasoning: ReasoningParser | None) -> dict[str, Any]:
-        """What decides which grammar it is."""
-        wanted = self._constraint
-        return {
-            "content": wanted.content.key if wanted.content else None,
-            "tools": [[tool.name, tool.parameters, tool.strict] for tool in wanted.tools],
-            "calls": [wanted.must, wanted.many, self._parser.__name__ if self._parser else None],
-            "thinks": [reasoning.opening, reasoning.closing, reasoning.inside] if reasoning else None,
-        }
-
-    def expression(self, reasoning: ReasoningParser | None) -> Expression:
-        return self._answer(EMPTY) if reasoning is None else self._behind_thoughts(reasoning)
-
-    def _answer(self, thought: Expression) -> Expression:
-        """`thought`: how it cannot begin, because then the model thinks. EMPTY: it may begin anyhow."""
-        wanted, parser = self._constraint, self._parser
-        found = []
-        if parser is not None and wanted.tools:
-            if not wanted.must and wanted.content is None:
-                return self._text_and_calls(parser, thought)
-            found.append(parser.language(wanted.tools, wanted.many, self._mark))
-        if wanted.content is not None and not wanted.must:
-            found.append(wanted.content.expression(self._special, thought))
-        return any_of(found)
-
-    def _text_and_calls(self, parser: type[ToolCallParser], thought: Expression) -> Expression:
-        """Any text, and where the mark of a call stands, calls."""
-        anything = repeated(characters(ALL))
-        mark = literal(self._mark(parser.marks[0]))  # with which `language` begins
-        text = without(anything, sequence(anything, mark, anything))
-        if thought is not EMPTY:
-            text = without(text, sequence(thought, anything))
-        calls = parser.language(self._constraint.tools, self._constraint.many, self._mark)
-        return any_of([text, sequence(text, calls)])
-
-    def _behind_thoughts(self, reasoning: ReasoningParser) -> Expression:
-        """Whatever the model thinks comes first."""
-        thoughts = sequence(until(self._mark(reasoning.closing)), BLANKS)
-        if reasoning.inside:
-            return sequence(thoughts, self._answer(EMPTY))
-        opening = sequence(BLANKS, literal(self._mark(reasoning.opening)))
-        return any_of([sequence(opening, thoughts, self._answer(EMPTY)), self._answer(opening)])
+def source_of(
+    wanted: Constraint, parser: type[ToolCallParser] | None, reasoning: ReasoningParser | None
+) -> Source:
+    """What decides which grammar it is, as grammar/answer.py reads it."""
+    return {
+        "content": wanted.content.key if wanted.content else None,
+        "tools": [[tool.name, tool.parameters, tool.strict] for tool in wanted.tools],
+        "calls": [wanted.must, wanted.many, parser.__name__ if parser else None],
+        "thinks": [reasoning.opening, reasoning.closing, reasoning.inside] if reasoning else None,
+    }
 
 
 def check_ends(parameters: Parameters, grammars: Blocks) -> None:

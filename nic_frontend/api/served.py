@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.logprobs import TokenTexts
-from nic_frontend.grammar.store import Grammars
+from nic_frontend.grammar.store import ANYBODY, Asker, Grammars
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.template_renderer import Renderer
 from nic_frontend.tokenizer import Tokenizer
@@ -20,6 +20,11 @@ class Served:
     parsers: Parsers
     template: Renderer | None  # of chats
     grammars: Grammars
+    asker: Asker = ANYBODY  # of the request
+
+    def to(self, asker: Asker) -> Served:
+        """The same for one request."""
+        return replace(self, asker=asker)
 
     def texts(self, *, by_id: bool | None = False) -> TokenTexts:
         """Of the model's tokens."""

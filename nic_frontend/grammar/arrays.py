@@ -21,7 +21,7 @@ from nic_frontend.grammar.expression import (
 )
 from nic_frontend.grammar.instance import equal, item_place
 from nic_frontend.grammar.json_text import COMMA, constant, enclosed, separated
-from nic_frontend.grammar.keywords import bounds_of, count
+from nic_frontend.grammar.keywords import bounds_of, count, few
 from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import MORE_ITEMS
@@ -153,7 +153,7 @@ def _contains(places: list[Place]) -> Contained | None:
         assert isinstance(place.value, dict)
         if "contains" not in place.value:
             continue
-        least = count(place, "minContains", 1)
+        least = few(place, "minContains", 1)
         most = count(place, "maxContains", 0) if "maxContains" in place.value else None
         if least or most is not None:
             found.append(Contained(place.inner(place.value["contains"], "contains"), least, most))
@@ -170,23 +170,23 @@ def _containing(
     """
     wanted = value((*spec, contained.place))
     if contained.most is None:
-        return _begun([wanted] * contained.least, value(spec), least, most)
+        return _begun(wanted, contained.least, value(spec), least, most)
     if contained.most - contained.least > MAX_CONTAINED:
         raise GrammarRefused(
             f"'maxContains' is supported up to {MAX_CONTAINED} above 'minContains'", contained.place.where
         )
     others = value((*spec, contained.others))
     numbers = range(contained.least, contained.most + 1)
-    return any_of(_begun([wanted] * n, others, least, most) for n in numbers)
+    return any_of(_begun(wanted, n, others, least, most) for n in numbers)
 
 
-def _begun(first: list[Expression], more: Expression, least: int, most: int | None) -> Expression:
-    """Arrays that begin with these items, then any number of others."""
-    if most is not None and most < len(first):
+def _begun(first: Expression, n: int, more: Expression, least: int, most: int | None) -> Expression:
+    """Arrays that begin with n items of one kind, then any number of others."""
+    if most is not None and most < n:
         return NOTHING
-    if not first and (most == 0 or more is NOTHING):
+    if not n and (most == 0 or more is NOTHING):
         return NOTHING if least else enclosed("[", EMPTY, "]", True)
-    if not first:
+    if not n:
         return enclosed("[", _items([], more, max(least, 1), most), "]", least == 0)
-    rest = repeated(separated(more), max(least - len(first), 0), None if most is None else most - len(first))
-    return enclosed("[", sequence(first[0], *map(separated, first[1:]), rest), "]", False)
+    rest = repeated(separated(more), max(least - n, 0), None if most is None else most - n)
+    return enclosed("[", sequence(first, repeated(separated(first), n - 1, n - 1), rest), "]", False)

@@ -7,7 +7,7 @@ them by itself: then the states add up.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from nic_frontend.grammar import characters
 from nic_frontend.grammar import formats as form
@@ -16,6 +16,7 @@ from nic_frontend.grammar.expression import characters as one_character
 from nic_frontend.grammar.regex import matched
 
 SHORTEST = 128  # characters; up to fewer, all strings of a format are counted
+KEPT = 64  # of them, for schemas that have the same again
 LONGEST_HOST = 63  # and so is each of its labels, as they may be
 LONGEST_LOCAL = 64  # of an email address
 LONGEST_REST = 1024  # of a URI, behind its host and port
@@ -28,7 +29,7 @@ PORT = r":\d{1,4}"
 IN_QUERY = rf"(?:{form.PCHAR}|[/?])*"
 
 
-@cache
+@lru_cache(maxsize=KEPT)
 def of_bounded_format(name: str, most: int) -> Expression | None:
     """Strings of a format of at most so many characters, as JSON writes them; None where all are counted."""
     if most < SHORTEST:

@@ -34,14 +34,19 @@ class Content:
 
         Raises GrammarRefused.
         """
-        if self.kind == "json":
-            return of_schema(self.source)
-        if self.kind == "regex":
-            return matched(self.source)
-        if self.kind == "choice":
-            return any_of(literal(text) for text in self.source)
-        if self.kind == "grammar":
-            return of_ebnf(self.source)
-        if self.kind == "structural_tag":
-            return of_structural_tag(self.source, special, thought)
-        return ANY_OBJECT
+        return language_of(self.kind, self.source, special, thought)
+
+
+def language_of(kind: str, source: Any, special: Places, thought: Expression) -> Expression:
+    """As Content.expression."""
+    if kind == "json":
+        return of_schema(source)
+    if kind == "regex":
+        return matched(source)
+    if kind == "choice":
+        return any_of(literal(text) for text in source)
+    if kind == "grammar":
+        return of_ebnf(source)
+    if kind == "structural_tag":
+        return of_structural_tag(source, special, thought)
+    return ANY_OBJECT

@@ -111,6 +111,8 @@ class Grammar:
         at, line = 0, 1
         while at < len(text):
             match = BRACKET.match(text, at) if not self._lark else None
+            if match is None and not self._lark and text[at] == "[":
+                raise GrammarRefused("']' is missing on the line", f"line {line}")
             kind = "class"
             if match is None:
                 match = TOKEN.match(text, at)
@@ -139,12 +141,14 @@ class Grammar:
     def _direct(self, token: Token) -> None:
         """%ignore and %import of Lark."""
         words = token.text.split()
-        if words[0] == "%import" and len(words) >= 2 and words[1].startswith("common."):
+        renamed = len(words) == 4 and words[2] == "->"
+        is_known = len(words) == 2 or renamed
+        if words[0] == "%import" and is_known and words[1].startswith("common."):
             name = words[1].removeprefix("common.")
             if name not in COMMON:
                 self._fail(f"{words[1]!r} is not known", token)
-            self._rule(words[3] if words[2:3] == ["->"] else name).body = matched(COMMON[name])
-            self._defined.add(words[3] if words[2:3] == ["->"] else name)
+            self._rule(words[3] if renamed else name).body = matched(COMMON[name])
+            self._defined.add(words[3] if renamed else name)
         elif words[0] == "%ignore" and len(words) == 2:
             name = words[1]
             if name.startswith("/") and name.endswith("/") and len(name) > 2:

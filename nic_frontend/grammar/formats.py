@@ -71,8 +71,11 @@ PATTERNS = {
 }
 
 
-@cache
 def of_format(name: str) -> Expression | None:
     """The strings of a format as JSON writes them, without quotes; None for one that says nothing."""
-    pattern = PATTERNS.get(name)
-    return None if pattern is None else matched(pattern, in_json=True)
+    return _known(name) if name in PATTERNS else None
+
+
+@cache
+def _known(name: str) -> Expression:
+    return matched(PATTERNS[name], in_json=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from nic_frontend.grammar import keywords
+from nic_frontend.grammar.matching import Patterns
 from nic_frontend.grammar.numbers import exact
 from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.references import References
@@ -41,19 +41,12 @@ def listed(value: Any, values: list[Any]) -> bool:
     return value in values if isinstance(value, str) else any(equal(value, other) for other in values)
 
 
-def found(pattern: str, text: str, where: str) -> bool:
-    """Whether a pattern is in a text."""
-    try:
-        return re.search(pattern, text) is not None
-    except (re.error, RecursionError) as error:
-        raise GrammarRefused(f"{pattern[:200]!r} is no regular expression: {error}", where) from error
-
-
 class Checker:
     """Raises GrammarRefused for what it does not know."""
 
     def __init__(self, references: References) -> None:
         self._references = references
+        self._patterns = Patterns()
         self._depth = 0
 
     def valid(self, value: Any, place: Place) -> bool:
@@ -107,9 +100,11 @@ class Checker:
             least, most = keywords.bounds_of([place], "minLength", "maxLength")
             pattern = schema.get("pattern")
             long_enough = len(value) >= least and (most is None or len(value) <= most)
-            if any(found(other, value, place.where) for other in schema.get(NOT_PATTERN, ())):
+            if any(self._patterns.found(other, value, place.where) for other in schema.get(NOT_PATTERN, ())):
                 return False
-            return long_enough and (pattern is None or found(pattern, value, f"{place.where}/pattern"))
+            return long_enough and (
+                pattern is None or self._patterns.found(pattern, value, f"{place.where}/pattern")
+            )
         return (
             self._array(value, place, schema)
             if isinstance(value, list)
@@ -158,7 +153,21 @@ class Checker:
             names = place.inner(schema["propertyNames"], "propertyNames")
             if not all(self.valid(name, names) for name in value):
                 return False
-        return all(self.valid(value[name], inner) for name in value for inner in member_places(place, name))
+        members = ((value[name], inner) for name in value for inner in self.member_places(place, name))
+        return all(self.valid(member, inner) for member, inner in members)
+
+    def member_places(self, place: Place, name: str) -> list[Place]:
+        """The schemas of a property."""
+        schema = place.value
+        assert isinstance(schema, dict)
+        properties = schema.get("properties", {})
+        places = [place.inner(properties[name], "properties", name)] if name in properties else []
+        for pattern, inner in schema.get("patternProperties", {}).items():
+            if self._patterns.found(pattern, name, f"{place.where}/patternProperties"):
+                places.append(place.inner(inner, "patternProperties", pattern))
+        if not places and "additionalProperties" in schema:
+            places.append(place.inner(schema["additionalProperties"], "additionalProperties"))
+        return places
 
 
 def item_place(place: Place, index: int) -> Place | None:
@@ -173,17 +182,3 @@ def item_place(place: Place, index: int) -> Place | None:
         return place.inner(prefix[index], keyword, index)
     rest = "additionalItems" if keyword == "items" else "items"
     return place.inner(schema[rest], rest) if rest in schema else None
-
-
-def member_places(place: Place, name: str) -> list[Place]:
-    """The schemas of a property."""
-    schema = place.value
-    assert isinstance(schema, dict)
-    properties = schema.get("properties", {})
-    places = [place.inner(properties[name], "properties", name)] if name in properties else []
-    for pattern, inner in schema.get("patternProperties", {}).items():
-        if found(pattern, name, f"{place.where}/patternProperties"):
-            places.append(place.inner(inner, "patternProperties", pattern))
-    if not places and "additionalProperties" in schema:
-        places.append(place.inner(schema["additionalProperties"], "additionalProperties"))
-    return places

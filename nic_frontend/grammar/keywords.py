@@ -9,6 +9,9 @@ from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.vocabulary import ALL_TYPES, OF_KEYWORDS, TYPES
 
+MOST_NEEDED = 65_535  # things that there must be: an automaton has no more states
+BOUNDLESS = 1 << 31  # no answer has so many
+
 
 def named_types(place: Place) -> frozenset[str]:
     """Those that a schema's `type` allows."""
@@ -48,12 +51,21 @@ def count(place: Place, keyword: str, default: int) -> int:
 
 
 def bounds_of(places: list[Place], least: str, most: str) -> tuple[int, int | None]:
-    """How many there may be, with all of the schemas."""
-    low = max(count(place, least, 0) for place in places)
+    """How many there may be, with all of the schemas. Raises GrammarRefused where it must be too many."""
+    low = max(few(place, least, 0) for place in places)
     highs = [
         count(place, most, 0) for place in places if isinstance(place.value, dict) and most in place.value
     ]
-    return low, min(highs) if highs else None
+    high = min(highs, default=BOUNDLESS)
+    return low, None if high >= BOUNDLESS else high
+
+
+def few(place: Place, keyword: str, default: int) -> int:
+    """A keyword that is the least number of things, each of which has a state of its own."""
+    found = count(place, keyword, default)
+    if found > MOST_NEEDED:
+        raise GrammarRefused(f"{keyword!r} is supported up to {MOST_NEEDED}", f"{place.where}/{keyword}")
+    return found
 
 
 def is_number(value: Any) -> bool:

@@ -21,7 +21,7 @@ from nic_frontend.grammar.expression import (
     sequence,
     without,
 )
-from nic_frontend.grammar.instance import Checker, member_places
+from nic_frontend.grammar.instance import Checker
 from nic_frontend.grammar.json_text import COMMA, QUOTE, enclosed, member, quoted, separated, string
 from nic_frontend.grammar.keywords import bounds_of
 from nic_frontend.grammar.place import Place
@@ -60,7 +60,7 @@ class Shape:
 
     def spec(self, name: str) -> tuple[Place, ...] | None:
         """The schemas of a property; None where there may be none of this name."""
-        found = [inner for place in self.places for inner in member_places(place, name)]
+        found = [inner for place in self.places for inner in self._checker.member_places(place, name)]
         if not found:
             found += self._unevaluated()
         allowed = all(self._checker.valid(name, where) for where in self.name_places())

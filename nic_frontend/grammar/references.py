@@ -210,7 +210,7 @@ class References:
         for step in pointer.split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
             try:
-                value = value[int(step)] if isinstance(value, list) else value[step]
+                value = value[_index(step)] if isinstance(value, list) else value[step]
             except (KeyError, IndexError, ValueError, TypeError):
                 raise GrammarRefused(f"nothing stands at {pointer!r}", where) from None
             found = f"{found}/{escaped(step)}"
@@ -219,6 +219,13 @@ class References:
         if not isinstance(value, dict | bool):
             raise GrammarRefused(f"there is no schema at {pointer!r}", where)
         return Place(value, found, base, self.alone)
+
+
+def _index(step: str) -> int:
+    """Of an item. Raises ValueError for what a JSON pointer does not call one."""
+    if not (step.isascii() and step.isdigit()):
+        raise ValueError(step)
+    return int(step)
 
 
 def children(here: Place) -> list[Place]:

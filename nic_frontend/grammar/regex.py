@@ -9,6 +9,8 @@ in front of everything, and repetitions that are an error or other text in one o
 from __future__ import annotations
 
 import re
+import string
+from functools import lru_cache
 
 from nic_frontend.grammar import characters
 from nic_frontend.grammar.characters import Ranges, complement, single, united
@@ -34,6 +36,25 @@ CLASSES = {"d": characters.DIGITS, "w": characters.WORD, "s": characters.SPACE}
 QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 COUNTS = re.compile(r"\{([0-9]*)(?:(,)([0-9]*))?\}")
 LOOK = ("(?=", "(?!")
+LARGE = 16  # ranges of a class
+HEX = frozenset(string.hexdigits)
+
+
+@lru_cache(maxsize=16)
+def _shorthand(character: str, everything: bool) -> Ranges:
+    r"""What \d, \w or \s stands for, or one of their opposites."""
+    name = character.lower()
+    broad = list(characters.python_class(f"\\{name}")) if (character == name) == everything else []
+    chosen = broad or CLASSES[name]
+    return chosen if character == name else complement(chosen)
+
+
+@lru_cache(maxsize=256)
+def _category(name: str, negated: bool, everything: bool) -> Ranges:
+    """Of a general category's name."""
+    chosen, unassigned = characters.category(name), characters.category("Cn")
+    chosen = united(chosen, unassigned) if negated != everything else chosen
+    return complement(chosen) if negated else united(chosen)
 
 
 def searched(pattern: str, in_json: bool = False, broad: bool = False) -> Expression:
@@ -79,6 +100,7 @@ class Reader:
         self._broad = broad
         self._in_json = in_json
         self._depth = 0
+        self._large: dict[int, tuple[Ranges, Expression]] = {}  # by the ranges' ids
 
     def everything(self) -> Expression:
         found = self._alternatives()
@@ -194,7 +216,12 @@ class Reader:
         return self._of(single(character))
 
     def _of(self, ranges: Ranges) -> Expression:
-        return one_character(ranges, self._in_json)
+        """Of a class of Unicode's, one for all its places: each would take much memory."""
+        if len(ranges) < LARGE:
+            return one_character(ranges, self._in_json)
+        if id(ranges) not in self._large:
+            self._large[id(ranges)] = ranges, one_character(ranges, self._in_json)
+        return self._large[id(ranges)][1]
 
     def _group(self) -> Expression:
         if self._takes("?"):
@@ -222,11 +249,8 @@ class Reader:
         """What an escape stands for, its backslash read: in all dialects, or `everything` that it may stand
         for in one.
         """
-        name = character.lower()
-        if name in CLASSES:
-            broad = list(characters.python_class(f"\\{name}")) if (character == name) == everything else []
-            chosen = broad or CLASSES[name]
-            return chosen if character == name else complement(chosen)
+        if character.lower() in CLASSES:
+            return _shorthand(character, everything)
         if character in "pP":
             return self._category(character == "P", everything)
         return single(self._character(character))
@@ -237,13 +261,11 @@ class Reader:
         if self._takes("{"):
             while not self._takes("}"):
                 name += self._next()
-        chosen, unassigned = characters.category(name), characters.category("Cn")
-        if not chosen:
+        if not characters.category(name):
             raise self._wrong(
                 f"{name[:40]!r} is no general category of Unicode; no other classes are supported"
             )
-        chosen = united(chosen, unassigned) if negated != everything else chosen
-        return complement(chosen) if negated else united(chosen)
+        return _category(name, negated, everything)
 
     def _character(self, character: str) -> str:
         if character == "c" and self._peek().isascii() and self._peek().isalpha():
@@ -275,13 +297,16 @@ class Reader:
 
     def _by_number(self, digits: str) -> str:
         try:
+            if not set(digits) <= HEX:
+                raise ValueError
             return chr(int(digits, 16))
         except (ValueError, OverflowError):
-            raise self._wrong(f"{digits!r} is no character's number") from None
+            raise self._wrong(f"{digits[:20]!r} is no character's number") from None
 
     def _bracket(self) -> Ranges:
         negated = self._takes("^")
         found: Ranges = []
+        large: dict[int, Ranges] = {}
         begin = self.at
         while not (self._peek() == "]" and self.at > begin):
             low = self._member(negated)
@@ -291,10 +316,13 @@ class Reader:
                 if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or high[0][0] < low[0][0]:
                     raise self._wrong("a range of characters is wrong")
                 found.append((low[0][0], high[0][1]))
-            else:
+            elif len(low) < LARGE:
                 found += low
+            else:
+                large[id(low)] = low  # however often it stands there
         self._next()
-        return complement(found) if negated else united(found)
+        found = united(found, *large.values())
+        return complement(found) if negated else found
 
     def _member(self, negated: bool) -> Ranges:
         character = self._next()

@@ -23,7 +23,7 @@ from nic_frontend.grammar.numbers import Bounds, decimals, exact, integers, mult
 from nic_frontend.grammar.objects import objects
 from nic_frontend.grammar.place import Place
 from nic_frontend.grammar.references import References
-from nic_frontend.grammar.refusal import GrammarRefused
+from nic_frontend.grammar.refusal import LONE_SURROGATE, GrammarRefused
 from nic_frontend.grammar.strings import strings
 from nic_frontend.grammar.vocabulary import MORE_ITEMS, MORE_PROPERTIES, NOT, OPPOSITE
 
@@ -73,7 +73,14 @@ class Translation:
             self._depth += 1
             if self._depth > MAX_DEPTH:
                 raise GrammarRefused("schemas are nested too deeply", places[0].where)
-            rule.body = self._body(places)
+            try:
+                rule.body = self._body(places)
+            except GrammarRefused:
+                raise
+            except UnicodeEncodeError as error:
+                raise GrammarRefused(LONE_SURROGATE, places[0].where) from error
+            except (ArithmeticError, ValueError) as error:  # numbers that Python does not compute or write
+                raise GrammarRefused(f"it cannot be computed: {str(error)[:100]}", places[0].where) from error
             self._depth -= 1
         return NOTHING if rule.body is NOTHING else call(rule)
 

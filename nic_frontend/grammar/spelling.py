@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 
 from nic_frontend.grammar.expression import Expression, any_of, literal
 from ringbuffer.token_bytes import SPECIAL
 
 Places = Callable[[str], list[int]]  # where in a text those of special tokens begin, in characters
+
+
+class SpecialTexts:
+    """Those of a model's special tokens."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = frozenset(filter(None, texts))
+        longest_first = sorted(self._texts, key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")  # no client's pattern
+
+    def answer_bytes(self, mark: str) -> bytes:
+        """What stands in an answer where a model writes a mark, which may be a special token."""
+        return (SPECIAL if mark in self._texts else b"") + mark.encode()
+
+    def places(self, text: str) -> list[int]:
+        """Where in a text those of special tokens begin, the longest where several fit."""
+        return [found.start() for found in self._any.finditer(text)]
 
 
 class Spelling:

@@ -1,63 +1,118 @@
-"""The grammars that requests ask for: compiled beside the event loop, and kept for the next request with the
-same.
-"""
+"""The grammars that requests ask for: compiled in other processes, and kept for the next that asks."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
 
-from nic_frontend.errors import ApiError, bad_request, too_many_grammars
-from nic_frontend.grammar.compiler import compiled
-from nic_frontend.grammar.expression import Expression
-from nic_frontend.grammar.refusal import GrammarRefused
+import msgspec
+
+from nic_frontend.errors import ApiError, bad_request, too_many_grammars, unavailable
+from nic_frontend.grammar.compilers import Compilers, Job, NoCompilers, TooManyWait
+from nic_frontend.grammar.protocol import Outcome, start_frame
 from nic_frontend.metrics import Metrics
+from nic_frontend.request import ClientGone
 
 KEPT_BYTES = 64 << 20
 KEPT_REFUSALS = 1_000
 MAX_SOURCE = 1 << 20  # characters of all that a grammar is made of, as JSON
-MAX_WAITING = 256  # grammars that are to be compiled
-THREADS = 2
 
+Source = dict[str, Any]  # JSON, as answer.py reads it
 Key = bytes
-Make = Callable[[], Expression]
+Charge = Callable[[float, bool], None]  # seconds of a processor, and whether the grammar was refused
 
 
-class Looser(NamedTuple):
-    """The grammar that takes the place of one that cannot be compiled."""
+async def _stays() -> None:
+    await asyncio.get_running_loop().create_future()
 
-    source: Any
-    make: Make
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks for a grammar. `client` as of clients.py; `left` returns when it has left; `working` is
+    entered while one is compiled for it, and raises ApiError where its limits forbid that now.
+    """
+
+    client: int = 0
+    left: Callable[[], Awaitable[object]] = _stays
+    working: Callable[[], AbstractContextManager[Charge]] = lambda: contextlib.nullcontext(lambda *_: None)
+
+
+ANYBODY = Asker()
+
+
+class Refused(Exception):
+    """Why a grammar cannot be enforced."""
+
+
+class Compiling:
+    """A source that is being compiled, for all who wait for it."""
+
+    def __init__(self, work: asyncio.Task[bytes]) -> None:
+        self.work = work
+        self.waiting = 0
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait any more
+
+    async def result(self, asker: Asker) -> bytes:
+        """Raises ClientGone when `asker` leaves before, and what the work raises."""
+        left = asyncio.ensure_future(asker.left())
+        self.waiting += 1
+        try:
+            await asyncio.wait((self.work, left), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.waiting -= 1
+            left.cancel()
+            if not self.waiting:
+                self.work.cancel()  # harmless when it is done
+        if not self.work.done():
+            raise ClientGone
+        return self.work.result()
 
 
 class Grammars:
-    """`max_words` is the longest that the backend takes. Lives on the event loop."""
+    """`max_words` is the longest that the backend takes, `special_texts` are those of the model's special
+    tokens. Lives on the event loop.
+    """
 
-    def __init__(self, max_words: int, metrics: Metrics) -> None:
+    def __init__(self, max_words: int, metrics: Metrics, special_texts: Iterable[str] = ()) -> None:
         self._max_words = max_words
-        self._metrics = metrics
+        self.metrics = metrics
         self._kept: OrderedDict[Key, bytes] = OrderedDict()  # last used, last
         self._kept_bytes = 0
         self._refused: OrderedDict[Key, str] = OrderedDict()
-        self._compiling: dict[Key, asyncio.Future[bytes]] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammar")
+        self._compiling: dict[Key, Compiling] = {}
+        self._compilers = Compilers(start_frame(special_texts, max_words), max_words, metrics)
+
+    @property
+    def waiting(self) -> int:
+        """Grammars that are being compiled, or wait for that."""
+        return len(self._compiling)
 
     @property
     def available(self) -> bool:
         """Whether the backend takes any."""
         return self._max_words > 0
 
-    async def block(self, source: Any, make: Make, param: str, *, otherwise: Looser | None = None) -> bytes:
-        """The compiled grammar that `make` describes, which runs in a thread; where that cannot be compiled,
-        `otherwise`. `source` is JSON: equal ones have equal grammars.
+    def start(self) -> None:
+        """The processes, so that they are there when the first source comes."""
+        if self.available:
+            self._compilers.start()
 
-        Raises ApiError 400 naming `param`, and 429 when too many wait.
+    async def block(
+        self, source: Source, param: str, *, otherwise: Source | None = None, asker: Asker = ANYBODY
+    ) -> bytes:
+        """The compiled grammar of `source`; where that cannot be compiled, of `otherwise`. Equal sources have
+        equal grammars.
+
+        Raises ApiError 400 naming `param`, 429 when too many wait or `asker` has used up its limits, 503 when
+        nothing can be compiled, and ClientGone when `asker` leaves.
         """
         if not self.available:
             raise bad_request(
@@ -66,69 +121,98 @@ class Grammars:
                 "unsupported_parameter",
             )
         try:
-            key = self._key(source, param)
+            text = _text_of(source, param)
         except ApiError:
             if otherwise is None:
                 raise
-            return await self.block(*otherwise, param)
+            return await self.block(otherwise, param, asker=asker)
+        key = hashlib.sha256(text).digest()
         if (found := self._kept.get(key)) is not None:
             self._kept.move_to_end(key)
-            self._metrics.grammars_reused += 1
+            self.metrics.grammars_reused += 1
             return found
         if (why := self._refused.get(key)) is not None:
-            self._metrics.grammars_refused += 1
-            raise bad_request(why, param, "invalid_value")
-        if key not in self._compiling:
-            if len(self._compiling) >= MAX_WAITING:
-                raise too_many_grammars(param)
-            self._compiling[key] = asyncio.ensure_future(self._compile(key, make, otherwise, param))
-        return await asyncio.shield(self._compiling[key])  # others may wait for it when this client leaves
+            self.metrics.grammars_refused += 1
+            raise _refusal(why, param)
+        with asker.working() as charge:
+            return await self._result(key, text, otherwise, param, asker, charge)
 
-    def _key(self, source: Any, param: str) -> Key:
-        """Raises ApiError 400 for a source that is too large."""
+    async def _result(
+        self, key: Key, text: bytes, otherwise: Source | None, param: str, asker: Asker, charge: Charge
+    ) -> bytes:
+        """Of a compilation that all share who want the same."""
+        compiling = self._compiling.get(key)
+        if compiling is None:
+            texts = [text] if otherwise is None else [text, _text_of(otherwise, param)]
+            work = asyncio.ensure_future(self._compile(key, texts, asker.client, charge))
+            compiling = self._compiling[key] = Compiling(work)
         try:
-            text = json.dumps(source)
-        except RecursionError as error:
-            raise bad_request(f"'{param}' has too many levels", param, "invalid_value") from error
-        if len(text) > MAX_SOURCE:
-            raise bad_request(f"'{param}' has more than {MAX_SOURCE} characters", param, "invalid_value")
-        return hashlib.sha256(text.encode()).digest()
-
-    async def _compile(self, key: Key, make: Make, otherwise: Looser | None, param: str) -> bytes:
-        def of(make: Make) -> bytes:
-            try:
-                return compiled(make(), self._max_words)
-            except RecursionError:
-                raise GrammarRefused("it is nested too deeply") from None
-            except UnicodeEncodeError:
-                raise GrammarRefused("it has a lone surrogate, which no Unicode text has") from None
-
-        def work() -> bytes:
-            try:
-                return of(make)
-            except GrammarRefused:
-                if otherwise is None:
-                    raise
-                return of(otherwise.make)
-
-        asked = time.perf_counter()
-        try:
-            block = await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        except GrammarRefused as error:
-            why = f"'{param}' cannot be enforced: {error}"
-            self._refused[key] = why
-            self._metrics.grammars_refused += 1
-            if len(self._refused) > KEPT_REFUSALS:
-                self._refused.popitem(last=False)
-            raise bad_request(why, param, "invalid_value") from error
+            return await compiling.result(asker)
+        except Refused as error:
+            raise _refusal(str(error), param) from None
+        except TooManyWait:
+            raise too_many_grammars(param) from None
+        except NoCompilers:
+            raise unavailable("grammars cannot be compiled now; retry shortly") from None
         finally:
-            del self._compiling[key]
-        self._metrics.on_grammar(time.perf_counter() - asked)
+            if not compiling.waiting and self._compiling.get(key) is compiling:
+                del self._compiling[key]
+
+    async def _compile(self, key: Key, texts: list[bytes], client: int, charge: Charge) -> bytes:
+        """Of the first of the texts that can be compiled. Raises Refused with what is wrong with the last."""
+        asked = time.perf_counter()
+        why = ""
+        for text in texts:
+            job, is_refused = Job(text, client), False
+            try:
+                answer = await self._compilers.compile(job)
+                is_refused = answer.outcome != Outcome.BLOCK
+            finally:
+                charge(job.spent_s, is_refused)
+            if not is_refused:
+                self._keep(key, answer.content)
+                self.metrics.on_grammar(time.perf_counter() - asked)
+                return answer.content
+            why = answer.content.decode(errors="replace")
+        self._refused[key] = why
+        if len(self._refused) > KEPT_REFUSALS:
+            self._refused.popitem(last=False)
+        self.metrics.grammars_refused += 1
+        raise Refused(why)
+
+    def _keep(self, key: Key, block: bytes) -> None:
         self._kept[key] = block
         self._kept_bytes += len(block)
         while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
             self._kept_bytes -= len(self._kept.popitem(last=False)[1])
-        return block
+
+    def fail_all(self, error: ApiError) -> None:
+        """All that are compiled fail, and so will all that are asked for and not kept."""
+        self._compilers.fail_all(error)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._compilers.close()
+
+
+def _refusal(why: str, param: str) -> ApiError:
+    return bad_request(f"'{param}' cannot be enforced: {why}", param, "invalid_value")
+
+
+def _text_of(source: Source, param: str) -> bytes:
+    """A source as a process gets it. Raises ApiError 400 for one that is too large."""
+    try:
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # what only the other encoder writes
+            if len(msgspec.json.encode(source)) > MAX_SOURCE:  # the other takes ten times as long to see that
+                raise _too_large(param)
+        text = json.dumps(source).encode()
+    except RecursionError as error:
+        raise bad_request(f"'{param}' has too many levels", param, "invalid_value") from error
+    except ValueError as error:
+        raise bad_request(f"'{param}' has a number with too many digits", param, "invalid_value") from error
+    if len(text) > MAX_SOURCE:
+        raise _too_large(param)
+    return text
+
+
+def _too_large(param: str) -> ApiError:
+    return bad_request(f"'{param}' has more than {MAX_SOURCE} characters", param, "invalid_value")

@@ -14,7 +14,7 @@ from limits import WAIT_S
 from renderers import ECHO, user
 from waiting import wait_until
 
-from nic_frontend import template_renderer
+from nic_frontend.channel import has_ended
 from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
 from nic_frontend.frames import framed
@@ -93,7 +93,7 @@ def test_no_request_is_blamed_for_a_process_that_ended_before_it_was_asked(
         asked = [asyncio.create_task(renderer.render(user("x"), True, {})) for _ in range(2)]
         assert await asyncio.wait_for(asyncio.gather(*asked), WAIT_S) == ["yes", "yes"]
 
-    wait_until(lambda: template_renderer._has_ended(renderer._socket))
+    wait_until(lambda: has_ended(renderer._socket))
     asyncio.run(two())
     assert len(started) == 2
 

@@ -13,6 +13,7 @@ from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFronte
 from templates import DEEPSEEK, HERMES
 from tiny_model import IM_END, TOOL_CALL
 
+from nic_frontend.grammar.spelling import SpecialTexts
 from ringbuffer.grammar import accepts, unpack
 from ringbuffer.token_bytes import SPECIAL
 
@@ -191,9 +192,10 @@ def test_thoughts_come_first(speak: Speak) -> None:
 
 def test_special_tokens_come_only_where_they_are_asked_for(speak: Speak, frontend: Frontend) -> None:
     """A mark that is a special token is not the same as its text."""
-    special = frontend.service.tokenizer.answer_bytes("<|im_end|>")
+    texts = SpecialTexts(frontend.service.tokenizer.special_texts)
+    special = texts.answer_bytes("<|im_end|>")
     assert special == b"\xff<|im_end|>"
-    assert frontend.service.tokenizer.answer_bytes(TOOL_CALL) == TOOL_CALL.encode()
+    assert texts.answer_bytes(TOOL_CALL) == TOOL_CALL.encode()
     post(frontend, "/v1/completions", {**COMPLETION, "guided_regex": r"[\s\S]*"})
     grammar = unpack(frontend.backend.accepted[-1].grammar)
     assert accepts(grammar, b"a <|im_end|>")
