@@ -50,6 +50,7 @@ log = logging.getLogger(__name__)
 ATTACH_POLL_S = 0.05
 CONNECT_POLL_S = 1.0  # between attempts to reach a backend on another host
 RELEASE_TIMEOUT_S = 2.0
+WARM_UP_S = 1.0  # from the start until processes that compile grammars start, if none was needed before
 
 
 def open_transport(ring: Path | VerbsRing, model_dir: Path) -> Transport:
@@ -168,6 +169,7 @@ class Service:
             self._track(owned)
             self._owned = owned.pop_all()
         self._tasks: list[asyncio.Task[None]] = []
+        self._warming: asyncio.TimerHandle
         self.given_up: str | None = None
         self.on_given_up: Callable[[], None] = lambda: None
         log.info(
@@ -233,7 +235,7 @@ class Service:
 
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
-        self.grammars.start()
+        self._warming = asyncio.get_running_loop().call_later(WARM_UP_S, self.grammars.start)
         runs = (self._monitor.run, self._reporter.run, self._watchdog.run, self._watch_tokenizer)
         self._tasks += [asyncio.create_task(run()) for run in runs]
 
@@ -246,6 +248,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._watchdog.close()
+        self._warming.cancel()
         self.grammars.fail_all(ending())
         await self.tracker.close(RELEASE_TIMEOUT_S)
         asyncio.get_running_loop().remove_reader(self._reader.descriptor)

@@ -100,7 +100,7 @@ class Reader:
         self._broad = broad
         self._in_json = in_json
         self._depth = 0
-        self._large: dict[int, tuple[Ranges, Expression]] = {}  # by the ranges' ids
+        self._large: dict[tuple[tuple[int, int], ...], Expression] = {}
 
     def everything(self) -> Expression:
         found = self._alternatives()
@@ -219,9 +219,10 @@ class Reader:
         """Of a class of Unicode's, one for all its places: each would take much memory."""
         if len(ranges) < LARGE:
             return one_character(ranges, self._in_json)
-        if id(ranges) not in self._large:
-            self._large[id(ranges)] = ranges, one_character(ranges, self._in_json)
-        return self._large[id(ranges)][1]
+        key = tuple(ranges)
+        if key not in self._large:
+            self._large[key] = one_character(ranges, self._in_json)
+        return self._large[key]
 
     def _group(self) -> Expression:
         if self._takes("?"):

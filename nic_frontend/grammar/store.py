@@ -101,7 +101,7 @@ class Grammars:
         return self._max_words > 0
 
     def start(self) -> None:
-        """The processes, so that they are there when the first source comes."""
+        """Starts the processes, so that they are there when the first source comes."""
         if self.available:
             self._compilers.start()
 
