@@ -6,7 +6,7 @@ import asyncio
 import itertools
 
 import pytest
-from fuzz import command, exchange_frames, http_streams, json_bodies
+from fuzz import command, exchange_frames, grammars, http_streams, json_bodies
 from fuzz.stream_cases import Case
 from fuzz.wire import Malformed, Response, read_response
 
@@ -26,6 +26,22 @@ def test_bodies_that_are_nearly_right(new: int) -> None:
     assert not faults
     assert counts["200"]
     assert counts["400"]
+
+
+def test_grammars_that_were_found_hostile() -> None:
+    counts, faults = grammars.run(0, None, 600.0, grammars.corpus())
+    assert not faults
+    assert counts["400"] + counts["compiled"] == len(grammars.corpus())
+
+
+@pytest.mark.slow
+def test_grammars_that_are_hostile() -> None:
+    """Sources by the processes of a frontend, and programs by the native compiler under sanitizers."""
+    counts, faults = grammars.run(0, 400, 60.0, None)
+    assert not faults
+    assert counts["400"]
+    assert counts["compiled"]
+    assert counts["programs"]
 
 
 @pytest.mark.parametrize("new", [150, pytest.param(2000, marks=pytest.mark.slow)])
