@@ -11,6 +11,7 @@ from nic_frontend.api.schema.generation import Structured
 from nic_frontend.api.schema.structure import ResponseFormat, StructuredOutputs
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.content import Content
+from nic_frontend.grammar.store import check_length
 
 GUIDED = {
     "guided_json": "json",
@@ -87,6 +88,7 @@ def _finite(written: str) -> float:
 
 def _content(kind: str, source: Any, param: str) -> Content:
     if kind in IN_JSON and isinstance(source, str):
+        check_length(len(source), param)  # before it is read, on the event loop
         try:
             source = json.loads(source, parse_float=_finite, parse_constant=_finite)
         except (ValueError, RecursionError) as error:

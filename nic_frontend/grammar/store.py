@@ -202,17 +202,18 @@ def _text_of(source: Source, param: str) -> bytes:
     """A source as a process gets it. Raises ApiError 400 for one that is too large."""
     try:
         with contextlib.suppress(ValueError, TypeError, OverflowError):  # what only the other encoder writes
-            if len(msgspec.json.encode(source)) > MAX_SOURCE:  # the other takes ten times as long to see that
-                raise _too_large(param)
+            # The other encoder would take ten times as long to show that there is too much.
+            check_length(len(msgspec.json.encode(source)), param)
         text = json.dumps(source).encode()
     except RecursionError as error:
         raise bad_request(f"'{param}' has too many levels", param, "invalid_value") from error
     except ValueError as error:
         raise bad_request(f"'{param}' has a number with too many digits", param, "invalid_value") from error
-    if len(text) > MAX_SOURCE:
-        raise _too_large(param)
+    check_length(len(text), param)
     return text
 
 
-def _too_large(param: str) -> ApiError:
-    return bad_request(f"'{param}' has more than {MAX_SOURCE} characters", param, "invalid_value")
+def check_length(characters: int, param: str) -> None:
+    """Raises ApiError 400 for a source that is too large."""
+    if characters > MAX_SOURCE:
+        raise bad_request(f"'{param}' has more than {MAX_SOURCE} characters", param, "invalid_value")
