@@ -1,9 +1,10 @@
 """A few processes that compile grammars, and what waits for them.
 
-Each source is first given a short slice of a processor's time. What takes longer goes on waiting at the next
-level, where slices are ten times as long, until it has been given as much as a grammar may take. The first
-process leaves the longest slices to the others, so that somebody's small grammar waits for short slices only,
-however many large ones there are. At each level clients take turns.
+Each source is first given a short slice of a processor's time. What takes longer waits again at the next
+level, where slices are longer, until it has been given as much as a grammar may take. The first process leaves
+the long slices to the others, so that somebody's small grammar waits for short ones only, however many large
+ones there are. At each level clients take turns. Where nobody waits, the shortest slice is left out, because
+most schemas need the second.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from nic_frontend.metrics import Metrics
 log = logging.getLogger(__name__)
 
 PROCESSES = 2
-MOST_WAITING = (256, 64, 16)  # at each level
+MOST_WAITING = (256, 128, 48, 16)  # at each level
+SHORT_LEVELS = 2  # whose slices the first process works at
 ABANDONED_S = 0.1  # a process that would work longer than this for a client that has left is ended
 TRIES = 2  # of a source whose process was ended by somebody else
 
@@ -119,15 +121,15 @@ class Compilers:
             if worker is None or not worker.is_ready or self._jobs[place] is not None:
                 continue
             if (job := self._next(place)) is not None:
+                if not any(self._levels):
+                    job.level = max(job.level, 1)
                 self._jobs[place] = job
                 worker.work(job.level, job.source)
 
     def _next(self, place: int) -> Job | None:
-        if place == 0:
-            levels = self._levels[:-1]
-        else:  # of what takes long, the one that has waited for longest: none waits for ever
-            slow = [level for level in self._levels[1:] if level.first is not None]
-            levels = [*sorted(slow, key=_since), self._levels[0]]
+        levels = self._levels[:SHORT_LEVELS]
+        if place > 0:  # whatever has waited for longest: nothing waits for ever
+            levels = sorted(self._levels, key=_since)
         return next((job for level in levels if (job := level.next()) is not None), None)
 
     def _start(self, place: int) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from nic_frontend.grammar.abi import GrammarStatus
 from nic_frontend.grammar.compiler import REASONS, TIME_S
 
-SLICES_S = (0.02, 0.2, TIME_S)  # of a processor, that a grammar is given at each level
+SLICES_S = (0.005, 0.05, 0.4, TIME_S)  # of a processor, that a grammar is given at each level
 GRACE_S = 1.5  # more, until the kernel ends a process: to give back memory may take a while
 MEMORY_BYTES = 512 << 20  # that a process may hold
 MOST_TOLD = 1_000  # characters of a refusal: it has names from the source in it

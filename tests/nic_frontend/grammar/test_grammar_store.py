@@ -64,7 +64,7 @@ def test_who_leaves_waits_no_more_and_nothing_is_compiled_for_nobody() -> None:
 
 
 def test_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nic_frontend.grammar.compilers.MOST_WAITING", (2, 2, 2))
+    monkeypatch.setattr("nic_frontend.grammar.compilers.MOST_WAITING", (2, 2, 2, 2))
 
     async def work(made: Grammars) -> None:
         waiting = [
