@@ -1,10 +1,9 @@
 """A few processes that compile grammars, and what waits for them.
 
 Each source is first given a short slice of a processor's time. What takes longer waits again at the next
-level, where slices are longer, until it has been given as much as a grammar may take. The first process leaves
-the long slices to the others, so that somebody's small grammar waits for short ones only, however many large
-ones there are. At each level clients take turns. Where nobody waits, the shortest slice is left out, because
-most schemas need the second.
+level, where slices are longer, until it has been given as much as a grammar may take. The first process keeps
+to short slices: somebody's small grammar never waits for long ones, however many large ones there are. At
+each level clients take turns. Where nobody waits, the shortest slice is left out: most schemas need the second.
 """
 
 from __future__ import annotations
