@@ -3,7 +3,7 @@
 Each source is first given a short slice of a processor's time. What takes longer waits again at the next
 level, where slices are longer, until it has been given as much as a grammar may take. The first process keeps
 to short slices: somebody's small grammar never waits for long ones, however many large ones there are. At
-each level clients take turns. Where nobody waits, the shortest slice is left out: most schemas need the second.
+each level clients take turns. Where nobody waits, the shortest slice is left out: most schemas need the next.
 """
 
 from __future__ import annotations

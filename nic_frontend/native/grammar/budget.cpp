@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint32_t kMaxDepth = 2000;         // levels: a stack of 8 MiB has room for four times as many
 constexpr uint64_t kBetweenLooks = 1 << 14;  // steps: some 50 us
-constexpr uint64_t kHeldPerMove = 8;         // vertices that may be kept for each move that there may be
+constexpr uint64_t kHeldPerMove = 8;         // words of memory for each move that there may be
+constexpr uint64_t kWordsPerSet = 16;        // that a set takes beside its vertices
 constexpr uint32_t kParts = 8, kPartsOfTime = 4;
 
 uint64_t thread_time_ns() {
@@ -38,10 +39,10 @@ void Budget::check_nodes(size_t n) {
   spend();
 }
 
-void Budget::hold(size_t n) {
-  held_ += n;
+void Budget::hold(size_t sets, size_t n) {
+  held_ += sets * (kWordsPerSet + n);
   if (held_ > kHeldPerMove * limits_.moves) throw Refused{BLINK_GRAMMAR_TOO_MANY_STATES};
-  spend(n);
+  spend(sets * n);
 }
 
 Budget Budget::again() const {

@@ -29,8 +29,8 @@ class Budget {
   }
   void check_moves(size_t n) const;
   void check_nodes(size_t n);
-  // Vertices in sets that are kept until an automaton is complete.
-  void hold(size_t n);
+  // So many sets of n vertices, which are kept until an automaton is complete.
+  void hold(size_t sets, size_t n);
 
   // For one attempt more at the same compilation, which has the time that is left of this one's: all of what else it
   // may use, or the eighth part of that, and of the time at most a quarter.

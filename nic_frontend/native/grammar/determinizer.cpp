@@ -78,11 +78,11 @@ uint32_t Determinizer::state_of(const VertexSet& reached, uint32_t rule) {
   if (reached.empty()) return 0;
   if (const auto known = by_reached_.find(reached); known != by_reached_.end()) return known->second;
   const auto [found, is_new] = by_vertices_.try_emplace(closure(reached), uint32_t(states_.size()));
-  budget_.hold(reached.size());
+  budget_.hold(1, reached.size());
   by_reached_.emplace(reached, found->second);
   if (is_new) {
     budget_.check_moves(states_.size() * automaton_.n_columns);
-    budget_.hold(2 * found->first.size());
+    budget_.hold(2, found->first.size());
     states_.push_back({found->first, rule, false, {}});
     automaton_.moves.resize(automaton_.moves.size() + automaton_.n_columns);
     automaton_.accepting.push_back(false);

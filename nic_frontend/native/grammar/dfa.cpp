@@ -43,7 +43,7 @@ void Dfa::make_deterministic(const Program& program, uint32_t node, Budget& budg
       const auto [found, is_new] =
           known.try_emplace(closure(graph, fan[i], false, false, seen, budget), uint32_t(states.size()));
       if (is_new) {
-        budget.hold(2 * found->first.size());
+        budget.hold(2, found->first.size());
         budget.check_moves(states.size() * first_.size());
         states.push_back(found->first);
       }
