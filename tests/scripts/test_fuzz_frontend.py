@@ -28,6 +28,7 @@ def test_bodies_that_are_nearly_right(new: int) -> None:
     assert counts["400"]
 
 
+@pytest.mark.slow
 def test_grammars_that_were_found_hostile() -> None:
     counts, faults = grammars.run(0, None, 600.0, grammars.corpus())
     assert not faults
