@@ -7,20 +7,24 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from blink.child import said_ready, spawn
+from blink.dynamo.ring_claim import RingClaim
 from blink.errors import CommandError
 from ringbuffer.name import RingError, clear_name
+from ringbuffer.region import ring_path
 
 
 class BackendProcess:
-    """`blink backend` as a child. `on_end` is told why when it ends without having been asked to."""
+    """`blink backend` as a child. `claim` is its ring's name, which is released when the child was stopped.
+    `on_end` is told why when it ends without having been asked to.
+    """
 
     def __init__(
-        self, command: Sequence[str], ring: Path, *, start_timeout_s: float, end_timeout_s: float
+        self, command: Sequence[str], claim: RingClaim, *, start_timeout_s: float, end_timeout_s: float
     ) -> None:
-        self.ring = ring
+        self.ring = ring_path(claim.name)
+        self._claim = claim
         self.on_end: Callable[[str], None] = lambda why: None
         self._command = command
         self._start_timeout_s = start_timeout_s
@@ -47,13 +51,11 @@ class BackendProcess:
         self.on_end(f"the backend {how}")
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL to one that is still there after its time. Harmless when it has ended."""
+        """SIGTERM, and SIGKILL to one that is still there after its time. Call it once; it may have ended."""
         if self._watch is not None:
             self._watch.cancel()
         process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
+        if process is not None and process.returncode is None:
             process.terminate()
             process.send_signal(signal.SIGCONT)  # one that was suspended can end in order, too
             try:
@@ -63,3 +65,4 @@ class BackendProcess:
                 await process.wait()
         with contextlib.suppress(RingError):  # a living backend's: another worker has the name
             clear_name(self.ring)  # a backend that was killed leaves its ring
+        self._claim.release()

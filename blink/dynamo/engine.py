@@ -61,8 +61,9 @@ class BlinkEngine(LLMEngine):  # type: ignore[misc] # Dynamo need not be install
     @classmethod
     def chosen(cls, namespace: argparse.Namespace) -> tuple[BlinkEngine, WorkerConfig]:
         """As `from_args`, from flags that have been read. Raises CommandError."""
-        chosen = options.frontend_options(namespace)
-        engine = cls(chosen, options.chosen_backend(namespace))
+        backend = options.chosen_backend(namespace)
+        chosen = options.frontend_options(namespace, backend)
+        engine = cls(chosen, backend)
         return engine, options.worker_config(namespace, chosen)
 
     async def start(self, worker_id: int) -> EngineConfig:

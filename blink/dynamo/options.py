@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from blink import backend, frontend
 from blink.dynamo.backend_process import BackendProcess
 from blink.dynamo.installed import needing_dynamo
+from blink.dynamo.ring_claim import RingClaim
 from blink.errors import CommandError
 from blink.flags import LACKS, add_flags, arguments, checked, given, seconds
 from blink.model_directory import model_directory
 from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions, VerbsRing
-from ringbuffer.region import ring_path
 
 if TYPE_CHECKING:
     from dynamo.common.backend.worker import WorkerConfig
@@ -82,26 +81,21 @@ def chosen_backend(namespace: argparse.Namespace) -> BackendProcess | None:
     described_model(options)  # refuse what cannot be served before anything is started
     if options.prefix_cache and options.host_kv_memory is None:
         flags.setdefault("kv_events", KV_EVENTS)
-    name = own_ring()
+    claim = RingClaim()
     return BackendProcess(
         [
-            sys.executable, "-m", "blink", "backend", str(directory), f"--ring={name}",
+            sys.executable, "-m", "blink", "backend", str(directory), f"--ring={claim.name}",
             *arguments(flags, BACKEND_FLAGS),
         ],
-        ring_path(name),
+        claim,
         start_timeout_s=namespace.start_timeout,
         end_timeout_s=DRAIN_S + STOP_S + SLACK_S,
     )  # fmt: skip
 
 
-def own_ring() -> str:
-    return f"dynamo-{os.getpid()}"
-
-
-def frontend_options(namespace: argparse.Namespace) -> FrontendOptions:
-    """Raises CommandError."""
-    attaches = namespace.ring or namespace.connect
-    ring = frontend.chosen_ring(namespace) if attaches else ring_path(own_ring())
+def frontend_options(namespace: argparse.Namespace, own: BackendProcess | None) -> FrontendOptions:
+    """`own`: the backend that is to be started, as `chosen_backend` returns it. Raises CommandError."""
+    ring = frontend.chosen_ring(namespace) if own is None else own.ring
     directory = model_directory(namespace.model)
     values: dict[str, Any] = {"served_model_name": directory.resolve().name}
     return FrontendOptions(ring=ring, model_dir=directory, **values | given(namespace, FRONTEND_FLAGS))

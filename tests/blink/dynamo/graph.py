@@ -14,6 +14,7 @@ from typing import IO
 import httpx
 from free_port import free_port
 from limits import START_S, WAIT_S
+from process_state import children
 from ring_files import remove_ring
 from waiting import wait_until
 
@@ -36,6 +37,7 @@ class Worker:
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process, self._log = process, log
+        self.own_ring: Path | None = None  # known once it serves
 
     @property
     def log(self) -> str:
@@ -44,11 +46,24 @@ class Worker:
     @property
     def serves(self) -> bool:
         assert self.process.poll() is None, self.log
-        return "Serving demo on" in self.log
+        serves = "Serving demo on" in self.log
+        if serves and self.own_ring is None:
+            self.own_ring = self._ring_of_backend()
+        return serves
+
+    def _ring_of_backend(self) -> Path | None:
+        """The ring of the backend that the worker has started; None where it has started none."""
+        for child in children(self.process.pid):
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            names = [word for word in words if word.startswith(b"--ring=")]
+            if b"backend" in words and names:
+                return ring_path(names[0].removeprefix(b"--ring=").decode())
+        return None
 
     @property
     def ring(self) -> Path:
-        return ring_path(f"dynamo-{self.process.pid}")
+        assert self.own_ring is not None
+        return self.own_ring
 
     @property
     def told_all(self) -> bool:
@@ -143,7 +158,8 @@ class Graph:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for worker in self.workers:  # what those that were killed have left
-            remove_ring(worker.ring)
+        for ring in (worker.own_ring for worker in self.workers):
+            if ring is not None:  # what a worker that was killed has left
+                remove_ring(ring)
         for log in self._logs:
             log.close()

@@ -1,0 +1,69 @@
+"""The name of the ring that a worker of Dynamo's serves from, where it starts a backend of its own.
+
+A host may have several workers, and none has a port from which a name could follow. So each takes the first
+name whose lock nobody holds. The kernel drops the lock with the process, however that ends: the next worker
+that starts takes the name over, and removes what a killed one left under it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+from blink.errors import CommandError
+from nic_frontend.host_segment import segment_path
+from ringbuffer.name import RingError, clear_name
+from ringbuffer.region import ring_path
+
+MOST = 256  # workers of a host
+PREFIX = "dynamo"
+
+
+class RingClaim:
+    """The right to a ring's name, until `release` or the end of this process.
+
+    Raises CommandError when every name is taken.
+    """
+
+    def __init__(self) -> None:
+        for self.name in _names():
+            self._file = ring_path(self.name).with_name(f"{ring_path(self.name).name}.worker")
+            if self._lock():
+                if self._clear():
+                    return
+                self.release()
+        raise CommandError(f"{MOST} workers of Dynamo's run on this host: give --ring or end one of them")
+
+    def _lock(self) -> bool:
+        """Whether nobody else has the name."""
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(self._file, flags, 0o600)
+        except OSError:  # another user's
+            return False
+        with contextlib.suppress(OSError):  # held, or removed meanwhile by whoever held it
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(self._descriptor), self._file.stat()):
+                return True
+        os.close(self._descriptor)
+        return False
+
+    def _clear(self) -> bool:
+        """Removes what is left under the name. False: a killed worker's backend has not ended yet."""
+        ring = ring_path(self.name)
+        try:
+            clear_name(ring)
+        except RingError:
+            return False
+        segment_path(ring).unlink(missing_ok=True)
+        return True
+
+    def release(self) -> None:
+        self._file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def _names() -> Iterator[str]:
+    return (f"{PREFIX}-{n}" for n in range(MOST))

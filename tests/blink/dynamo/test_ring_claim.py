@@ -1,0 +1,91 @@
+"""The names of workers' rings: one worker has one, and a killed worker's is taken over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serve_process import ROOT
+
+from blink.dynamo import ring_claim
+from blink.dynamo.ring_claim import RingClaim
+from blink.errors import CommandError
+from nic_frontend.host_segment import segment_path
+from ringbuffer.name import RingName
+from ringbuffer.region import ring_path
+
+HOLD = """
+import sys
+from blink.dynamo import ring_claim
+ring_claim.PREFIX = sys.argv[1]
+print(ring_claim.RingClaim().name, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def prefix(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Names that no other test and no worker of this machine has."""
+    monkeypatch.setattr(ring_claim, "PREFIX", f"test-claim-{os.getpid()}")
+    yield ring_claim.PREFIX
+    for left in Path("/dev/shm").glob(f"blink-{ring_claim.PREFIX}-*"):
+        left.unlink()
+
+
+def killed_worker(prefix: str) -> str:
+    """The name that a worker had which was killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, prefix], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdout is not None
+        name = worker.stdout.readline().decode().strip()
+        worker.kill()
+    return name
+
+
+def test_each_worker_has_a_name_of_its_own(prefix: str) -> None:
+    first, second = RingClaim(), RingClaim()
+    assert [first.name, second.name] == [f"{prefix}-0", f"{prefix}-1"]
+    first.release()
+    third = RingClaim()
+    assert third.name == f"{prefix}-0"
+    for claim in (second, third):
+        claim.release()
+    assert list(Path("/dev/shm").glob(f"blink-{prefix}-*")) == []
+
+
+def test_what_a_killed_worker_left_is_removed_by_the_next(prefix: str) -> None:
+    name = killed_worker(prefix)
+    ring = ring_path(name)
+    for left in (ring, segment_path(ring)):
+        left.touch(mode=0o600)
+    claim = RingClaim()
+    assert claim.name == name
+    assert not ring.exists()
+    assert not segment_path(ring).exists()
+    claim.release()
+
+
+def test_a_backend_that_outlives_its_worker_keeps_its_ring(prefix: str) -> None:
+    """It lets open requests finish."""
+    name = killed_worker(prefix)
+    with contextlib.closing(RingName(ring_path(name))) as backend:
+        backend.publish()
+        claim = RingClaim()
+        assert claim.name == f"{prefix}-1"
+        assert ring_path(name).exists()
+        claim.release()
+
+
+def test_too_many_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_claim, "MOST", 2)
+    claims = [RingClaim(), RingClaim()]
+    with pytest.raises(CommandError, match="2 workers of Dynamo's run on this host"):
+        RingClaim()
+    for claim in claims:
+        claim.release()
