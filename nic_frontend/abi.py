@@ -17,6 +17,14 @@ class EventKind(IntEnum):
     PROMPT_LOGPROBS = 5
 
 
+class JsonShape(ctypes.Structure):
+    _fields_ = (
+        ("parts", ctypes.c_uint64),
+        ("commas", ctypes.c_uint64),
+        ("depth", ctypes.c_uint64),
+    )
+
+
 class ReaderOptions(ctypes.Structure):
     _fields_ = (
         ("lease", ctypes.c_uint32),

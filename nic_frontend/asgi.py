@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 from nic_frontend.bodies import Body
 from nic_frontend.errors import ApiError
+from nic_frontend.long_json import PIECE, pieces
 from nic_frontend.request import ClientGone
 
 Scope = MutableMapping[str, Any]
@@ -83,6 +85,23 @@ def encoded(headers: dict[str, str]) -> list[Header]:
 
 
 async def respond_json(send: Send, status: int, value: object, headers: dict[str, str] | None = None) -> None:
-    # A lone surrogate that came with the request becomes a JSON escape again.
-    body = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
-    await respond(send, status, body, [JSON, *encoded(headers or {})])
+    """The value may have Batches and LongText in it. What is longer than a PIECE goes out as it is made, and
+    others have their turns between.
+    """
+    begun, body = [JSON, *encoded(headers or {})], b""
+    is_sent = False
+    for piece in pieces(value, partial(json.dumps, ensure_ascii=False)):
+        # A lone surrogate that came with the request becomes a JSON escape again.
+        body += piece.encode(errors="backslashreplace")
+        if len(body) < PIECE:
+            continue
+        if not is_sent:
+            await send({"type": "http.response.start", "status": status, "headers": begun})
+            is_sent = True
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await asyncio.sleep(0)
+        body = b""
+    if is_sent:
+        await send({"type": "http.response.body", "body": body})
+    else:
+        await respond(send, status, body, begun)

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from nic_frontend.abi import Drained, Event, EventKind, Health, ReaderOptions, Trip
+from nic_frontend.abi import Drained, Event, EventKind, Health, JsonShape, ReaderOptions, Trip
 from nic_frontend.library_file import Prototypes, loaded
 
 EVENT_DTYPE, TRIP_DTYPE = np.dtype(Event), np.dtype(Trip)  # of arrays that the library fills
@@ -28,6 +28,7 @@ def library() -> ctypes.CDLL:
         "blink_link_publish": (None, [p, u64, u64]),
         "blink_crc32c": (u32, [u32, p, u64]),
         "blink_crc32c_table": (u32, [u32, p, u64]),
+        "blink_json_shape": (None, [ctypes.c_char_p, u64, ctypes.POINTER(JsonShape)]),
         "blink_reader_create": (p, [p, ctypes.POINTER(ReaderOptions)]),
         "blink_reader_destroy": (None, [p]),
         "blink_reader_eventfd": (c_int, [p]),

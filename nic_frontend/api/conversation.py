@@ -14,6 +14,7 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
+from nic_frontend.json_text import MOST_DEPTH, MOST_PARTS, MOST_VALUES, shape_of
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
@@ -160,22 +161,50 @@ def for_template(messages: list[Message]) -> list[Message]:
     """Checked messages of OpenAI's form, with text for content and objects for arguments of calls, which may
     have been objects before.
     """
-    names: dict[str, str] = {}
-    return [_message(message, names) for message in messages]
+    calls = _Calls()
+    return [_message(message, calls) for message in messages]
 
 
-def _message(message: Message, names: dict[str, str]) -> Message:
-    """`names` are those of the functions that were called so far, by the calls' ids."""
-    message = _of_tools(message, names)
+@dataclass
+class _Calls:
+    """Those of a conversation so far."""
+
+    names: dict[str, str] = field(default_factory=dict)  # of the functions, by the calls' ids
+    newest: dict[str, str] = field(default_factory=dict)  # ids, by the functions' names
+    parts_left: int = MOST_PARTS  # that the arguments may still have, which are JSON in JSON
+
+    def add(self, call: Message) -> Message:
+        """A call for the template. Raises ApiError 400 where the arguments of all calls have too much."""
+        name = call["function"]["name"]
+        self.names[call["id"]] = name
+        self.newest[name] = call["id"]
+        given = call["function"]["arguments"]
+        function = {"name": name, "arguments": self._read(given) if isinstance(given, str) else given}
+        return {"id": call["id"], "type": "function", "function": function}
+
+    def _read(self, text: str) -> dict[str, Any]:
+        shape = shape_of(text.encode(errors="surrogatepass"))
+        self.parts_left -= shape.parts
+        if self.parts_left < 0 or shape.values > MOST_VALUES:
+            raise bad_request(
+                f"the arguments of the calls in 'messages' have more than {MOST_PARTS} objects, arrays and "
+                f"members of objects together, or more than {MOST_VALUES} values: send fewer of them",
+                "messages",
+                "invalid_value",
+            )
+        return {INVALID: text} if shape.depth > MOST_DEPTH else read_arguments(text)
+
+
+def _message(message: Message, calls: _Calls) -> Message:
+    message = _of_tools(message, calls)
     content = message.get("content")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
     if message["role"] == "tool" and "name" not in message:
-        shown["name"] = names.get(message["tool_call_id"], "")
+        shown["name"] = calls.names.get(message["tool_call_id"], "")
     if message["role"] == "assistant":
         shown["content"] = "\n".join(filter(None, (shown["content"], message.get("refusal"))))
-        if calls := message.get("tool_calls"):
-            shown["tool_calls"] = [_call(call) for call in calls]
-            names |= {call["id"]: call["function"]["name"] for call in calls}
+        if called := message.get("tool_calls"):
+            shown["tool_calls"] = [calls.add(call) for call in called]
         else:
             shown.pop("tool_calls", None)
         if reasoning := message.get("reasoning_content") or message.get("reasoning"):
@@ -183,16 +212,15 @@ def _message(message: Message, names: dict[str, str]) -> Message:
     return shown
 
 
-def _of_tools(message: Message, names: dict[str, str]) -> Message:
+def _of_tools(message: Message, calls: _Calls) -> Message:
     """A call or a result as OpenAI had them before there were tools, in the form of today."""
     if message["role"] == "function":
-        ids = [call_id for call_id, name in names.items() if name == message["name"]]
-        return {**message, "role": "tool", "tool_call_id": ids[-1] if ids else ""}
+        return {**message, "role": "tool", "tool_call_id": calls.newest.get(message["name"], "")}
     kept = {name: value for name, value in message.items() if name != "function_call"}
     called = message.get("function_call") if message["role"] == "assistant" else None
     if called is None:
         return kept
-    call = {"id": f"call_{len(names)}", "type": "function", "function": called}
+    call = {"id": f"call_{len(calls.names)}", "type": "function", "function": called}
     return {**kept, "tool_calls": [*(message.get("tool_calls") or ()), call]}
 
 
@@ -202,20 +230,13 @@ def _joined(parts: list[Message] | None) -> str:
     )
 
 
-def _call(call: Message) -> Message:
-    given = call["function"]["arguments"]
-    arguments = read_arguments(given) if isinstance(given, str) else given
-    function = {"name": call["function"]["name"], "arguments": arguments}
-    return {"id": call["id"], "type": "function", "function": function}
-
-
 def read_arguments(text: str) -> dict[str, Any]:
     """Of a call, which clients send as text. Those that are no object were written so by a model, or cut off,
     and clients send them back with every turn that follows: the model is shown them as what they are.
     """
     try:
         arguments = json.loads(text or "{}")
-    except (ValueError, RecursionError):
+    except ValueError:
         return {INVALID: text}
     if arguments is None:
         return {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import gc
-import json
+from itertools import islice
 from typing import Any
 
 from nic_frontend.errors import bad_request
+from nic_frontend.json_text import TooMuch, read_json
 
 Neutral = dict[str, tuple[Any, ...]]
 
@@ -110,13 +110,12 @@ LIKENESS = 0.8  # of 1
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The request's JSON object. Raises ApiError 400 when it is none."""
-    gc.disable()  # it would look at what is being built again and again, most of the time of a large body
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        found = read_json(body)
+    except TooMuch as error:
+        raise bad_request(f"the body {error}", code="invalid_value") from error
+    except ValueError as error:
         raise bad_request(f"the body is not valid JSON: {error}") from error
-    finally:
-        gc.enable()
     if not isinstance(found, dict):
         raise bad_request(f"the body must be a JSON object, it is {article(found)}")
     return found
@@ -150,11 +149,8 @@ def refuse_unsupported(fields: dict[str, Any], *unsupported: Neutral) -> None:
 
 def likely_mistakes(fields: dict[str, Any], known: frozenset[str]) -> list[str]:
     """A sentence for each unknown field that looks like a known one."""
-    unknown = fields.keys() - known
-    if not unknown:
-        return []
     sentences = []
-    for name in sorted(unknown)[:MAX_UNKNOWN]:
+    for name in islice((name for name in fields if name not in known), MAX_UNKNOWN):
         if len(name) <= MAX_NAME and (like := difflib.get_close_matches(name, known, 1, LIKENESS)):
             sentences.append(f"the unknown field '{name}' was ignored; did you mean '{like[0]}'?")
     return sentences

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from typing import Any
 
@@ -10,6 +9,7 @@ from nic_frontend.api.answer import Usage, compact
 from nic_frontend.api.block_answer import BlockAnswer
 from nic_frontend.api.parts import Part
 from nic_frontend.errors import ApiError, anthropic_body
+from nic_frontend.json_text import read_json
 from nic_frontend.parsing.delta import CallStart, Reasoning
 from nic_frontend.parsing.splitter import Splitter
 
@@ -113,9 +113,10 @@ def block_of(part: Part, *, empty: bool = False) -> dict[str, Any]:
 
 
 def read_input(text: str) -> dict[str, Any]:
-    """A call's arguments as an object. Those that were cut off or are none become an empty one."""
+    """A call's arguments as an object. Those that were cut off, are none or have too much become an empty
+    one."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = read_json(text.encode(errors="surrogatepass"))
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

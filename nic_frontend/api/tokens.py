@@ -16,6 +16,7 @@ from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.tokens import DetokenizeRequest, TokenizeRequest
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
+from nic_frontend.long_json import Batches, LongText, numbers_of
 
 
 async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
@@ -35,14 +36,21 @@ async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
             special=bool(request.add_special_tokens),
         )
         found = (await prompt_of(talk, served)).tokens
-    tokens = found.tolist()
-    strings = served.tokenizer.strings(tokens) if request.return_token_strs else None
     longest = served.limits.max_context
-    return {"count": len(tokens), "max_model_len": longest, "tokens": tokens, "token_strs": strings}
+    strings = None
+    if request.return_token_strs:
+        parts = numbers_of(found).make
+        strings = Batches(lambda: map(served.tokenizer.strings, parts()))
+    return {
+        "count": len(found),
+        "max_model_len": longest,
+        "tokens": numbers_of(found),
+        "token_strs": strings,
+    }
 
 
 async def detokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
     request = checked(body, DetokenizeRequest)
     check_tokens("tokens", request.tokens, served.limits.vocab_size)
     (text,) = await served.tokenizer.decode([request.tokens])
-    return {"prompt": text}
+    return {"prompt": LongText(text)}

@@ -82,7 +82,7 @@ def _blocks(turn: Turn) -> list[Block]:
 def _user(turns: Iterator[Turn]) -> list[Message]:
     """Results of tools come right behind the calls, before what else is said."""
     results: list[Message] = []
-    said: list[Message] = []
+    said: list[tuple[str, list[str]]] = []  # a role, and what it says in a row
     for turn in turns:
         texts = []
         for block in _blocks(turn):
@@ -91,11 +91,12 @@ def _user(turns: Iterator[Turn]) -> list[Message]:
             elif isinstance(block, schema.TextBlock):
                 texts.append(block)
         content = text_of(texts)
-        if content and said and said[-1]["role"] == turn.role:
-            said[-1]["content"] += f"\n{content}"
+        if content and said and said[-1][0] == turn.role:
+            said[-1][1].append(content)
         elif content:
-            said.append({"role": turn.role, "content": content})
-    return [*results, *said] or [{"role": "user", "content": ""}]
+            said.append((turn.role, [content]))
+    messages = [{"role": role, "content": "\n".join(texts)} for role, texts in said]
+    return [*results, *messages] or [{"role": "user", "content": ""}]
 
 
 def _result(block: schema.ToolResultBlock) -> str:

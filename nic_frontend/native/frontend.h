@@ -34,6 +34,14 @@ BLINK_EXPORT void blink_link_publish(struct blink_link* link, uint64_t offset, u
 BLINK_EXPORT uint32_t blink_crc32c(uint32_t crc, const void* data, uint64_t bytes);
 BLINK_EXPORT uint32_t blink_crc32c_table(uint32_t crc, const void* data, uint64_t bytes);
 
+struct blink_json_shape {
+  uint64_t parts;  /* objects, arrays and members of objects */
+  uint64_t commas; /* one less than the values of an array, or the members of an object */
+  uint64_t depth;  /* of arrays and objects in each other; 1 for one that holds none */
+};
+/* Of a text in UTF-8 that may be JSON: what a reader of JSON would make of it, and no less where it would fail. */
+BLINK_EXPORT void blink_json_shape(const char* text, uint64_t bytes, struct blink_json_shape* shape);
+
 struct blink_reader_options {
   uint32_t lease;
   uint32_t records_per_cycle; /* bound on the work of one cycle */

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from nic_frontend.api.schema.generation import Generation, Likeliest, Tokens
 from ringbuffer import abi
 
+MAX_ALLOWED = 128  # tools that a `tool_choice` names
 NAME = r"^[a-zA-Z0-9_.-]{1,128}$"
 
 
@@ -92,7 +93,7 @@ class NamedChoice(Struct, tag_field="type", tag="function"):
 
 class AllowedTools(Struct):
     mode: Literal["auto", "required"]
-    tools: list[NamedChoice]
+    tools: Annotated[list[NamedChoice], Meta(max_length=MAX_ALLOWED)]
 
 
 class AllowedChoice(Struct, tag_field="type", tag="allowed_tools"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from nic_frontend.api.fields import article
 from nic_frontend.errors import ApiError, bad_request
@@ -19,6 +21,7 @@ TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
 BOUND = re.compile(r"Expected `(?P<type>\w+)` (?P<of_length>of length )?(?P<operator>[<>=]+) (?P<bound>.*)")
 PATTERN = re.compile(r"Expected `str` matching regex '(?P<pattern>.*)'")
 MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+ITEMS = "[]"  # all that an array has
 ANY_KEY = "any key"  # of an object, where msgspec does not say which
 NAMES = {
     "int": "an integer",
@@ -37,17 +40,28 @@ def checked(body: Any, model: type[T], *where: str | int) -> T:
 
     Raises ApiError 400 that names the first field at fault.
     """
-    while True:
-        try:
-            return msgspec.convert(body, model)
-        except msgspec.ValidationError as error:
-            path, what = _split(error)
-            if not _made_integer(body, path, what):
-                raise _explained(body, model, path, what, where) from error
-        except RecursionError as error:
-            raise bad_request("the body has too many levels") from error
-        except UnicodeEncodeError as error:  # of a text where it compares texts
-            raise bad_request("the body has a text with a lone surrogate, where none may be") from error
+    try:
+        return _converted(body, model)
+    except msgspec.ValidationError as error:
+        raise _explained(body, model, *_split(error), where) from error
+    except RecursionError as error:
+        raise bad_request("the body has too many levels") from error
+    except UnicodeEncodeError as error:  # of a text where it compares texts
+        raise bad_request("the body has a text with a lone surrogate, where none may be") from error
+
+
+def _converted(body: Any, model: type[T]) -> T:
+    """Two times at most, however many numbers were written with a fraction."""
+    try:
+        return msgspec.convert(body, model)
+    except msgspec.ValidationError as error:
+        found = TYPE.match(_split(error)[1])
+        if found is None or found["found"] != "float" or "int" not in found["expected"].split(" | "):
+            raise
+    kind: type = model
+    for path in integers(kind):
+        _make_integers(body, path)
+    return msgspec.convert(body, model)
 
 
 def _split(error: msgspec.ValidationError) -> tuple[list[str | int], str]:
@@ -58,19 +72,42 @@ def _split(error: msgspec.ValidationError) -> tuple[list[str | int], str]:
     return [name or int(index) for name, index in steps], found["what"]
 
 
-def _made_integer(body: Any, path: list[str | int], what: str) -> bool:
-    """Replaces a whole number that was written with a fraction, where an integer is wanted."""
-    found = TYPE.match(what)
-    if found is None or found["found"] != "float" or "int" not in found["expected"].split(" | "):
-        return False
-    value = _at(body, path)
-    if not isinstance(value, float) or not value.is_integer():
-        return False
-    _at(body, path[:-1])[path[-1]] = int(value)
-    return True
+@functools.cache
+def integers(model: type) -> tuple[tuple[str, ...], ...]:
+    """Where a model has integers, and in arrays at ITEMS of them: paths without one behind ITEMS."""
+    found: list[tuple[str, ...]] = []
+    waiting: list[tuple[tuple[str, ...], inspect.Type]] = [((), inspect.type_info(model))]
+    while waiting:
+        path, kind = waiting.pop()
+        if isinstance(kind, inspect.IntType):
+            found.append(path)
+        elif isinstance(kind, inspect.Metadata):
+            waiting.append((path, kind.type))
+        elif isinstance(kind, inspect.UnionType):
+            waiting += [(path, alternative) for alternative in kind.types]
+        elif isinstance(kind, inspect.ListType):
+            waiting.append(((*path, ITEMS), kind.item_type))
+        elif isinstance(kind, inspect.StructType):
+            waiting += [((*path, field.encode_name), field.type) for field in kind.fields]
+    assert not any(ITEMS in path[:-1] for path in found)
+    return tuple(found)
 
 
-def _at(body: Any, path: list[str | int]) -> Any:
+def _make_integers(body: Any, path: tuple[str, ...]) -> None:
+    """Replaces whole numbers that were written with a fraction at a path of `integers`."""
+    *before, last = path
+    holder = _at(body, before)
+    if last == ITEMS and isinstance(holder, list):
+        holder[:] = map(_integer, holder)
+    elif isinstance(holder, dict) and last in holder:
+        holder[last] = _integer(holder[last])
+
+
+def _integer(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _at(body: Any, path: Sequence[str | int]) -> Any:
     """What stands at a path; None where nothing does."""
     for step in path:
         try:

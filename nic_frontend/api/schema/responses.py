@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from nic_frontend.api.schema.chat import Effort, FunctionDefinition
+from nic_frontend.api.schema.chat import MAX_ALLOWED, Effort, FunctionDefinition
 from nic_frontend.api.schema.generation import (
     Likeliest,
     ModelSampling,
@@ -77,7 +77,7 @@ class FunctionChoice(Struct, tag_field="type", tag="function"):
 
 class AllowedChoice(Struct, tag_field="type", tag="allowed_tools"):
     mode: Literal["auto", "required"]
-    tools: list[Tool]
+    tools: Annotated[list[Tool], Meta(max_length=MAX_ALLOWED)]
 
 
 class Reasoning(Struct):
