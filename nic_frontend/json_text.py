@@ -1,4 +1,4 @@
-"""Reads JSON that clients and models wrote. What a text holds is counted before anything is made of it (F10)."""
+"""Reads JSON that others wrote. What a text holds is counted before anything is made of it (F10)."""
 
 from __future__ import annotations
 

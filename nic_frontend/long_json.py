@@ -1,4 +1,4 @@
-"""JSON that is too long to be made in one piece: of an array or a text in it, a part is made at a time (F10)."""
+"""JSON that is too long to be made in one piece: parts of it are made as they are sent (F10)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Mapping
+from itertools import chain
 from typing import Any
 
 from blink.dynamo.logprobs import of_answer
@@ -58,7 +59,8 @@ class Call:
         reason = FINISH_REASONS[Reason(arrival.reason)]
         self._finished[request.index] = reason
         if request.sampling.prompt_logprobs is not None:
-            chunk["engine_data"] = {"prompt_logprobs": prompt_logprobs(texts, request)}
+            told = prompt_logprobs(texts, request).make()
+            chunk["engine_data"] = {"prompt_logprobs": list(chain.from_iterable(told))}
         return {**chunk, "finish_reason": reason, "completion_usage": self._usage()}
 
     def _usage(self) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, Protocol
 
@@ -62,6 +64,9 @@ class Control(Protocol):
         ...
 
 
+Events = list[str | Iterator[str]]  # one behind the other; long ones are made in pieces, as they are sent
+
+
 class Answer(Protocol):
     """One call's answer in the form of one endpoint, either as a stream of events or as a whole."""
 
@@ -71,15 +76,15 @@ class Answer(Protocol):
         """The call's choices were submitted."""
         ...
 
-    def opening(self) -> str:
+    def opening(self) -> Events:
         """The events before the first token."""
         ...
 
-    def events(self, shown: Shown) -> str:
+    def events(self, shown: Shown) -> Events:
         """The events of an arrival."""
         ...
 
-    def closing(self, usage: Usage) -> str:
+    def closing(self, usage: Usage) -> Events:
         """The events behind the last token."""
         ...
 
@@ -91,7 +96,9 @@ class Answer(Protocol):
         """An arrival, for `whole`."""
         ...
 
-    def whole(self, usage: Usage) -> dict[str, Any]: ...
+    def whole(self, usage: Usage) -> dict[str, Any]:
+        """The answer as respond_json takes it."""
+        ...
 
 
 def quoted(text: str) -> str:
@@ -107,5 +114,4 @@ def written(tokens: list[int]) -> str:
     return f"[{','.join(map(str, tokens))}]"
 
 
-def compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+compact = partial(json.dumps, separators=(",", ":"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nic_frontend.api.answer import KEEP_ALIVE, Control, Shown, Usage
+from nic_frontend.api.answer import KEEP_ALIVE, Control, Events, Shown, Usage
 from nic_frontend.api.logprobs import Words
 from nic_frontend.api.parts import Part, Parts
 from nic_frontend.errors import ApiError
@@ -34,7 +34,7 @@ class BlockAnswer:
         self.requests = list(requests)
         self._control = control
 
-    def opening(self) -> str:
+    def opening(self) -> Events:
         raise NotImplementedError
 
     def opened(self, part: Part) -> str:
@@ -43,10 +43,10 @@ class BlockAnswer:
     def continued(self, part: Part, text: str) -> str:
         raise NotImplementedError
 
-    def closed(self, part: Part) -> str:
+    def closed(self, part: Part) -> Events:
         raise NotImplementedError
 
-    def closing(self, usage: Usage) -> str:
+    def closing(self, usage: Usage) -> Events:
         raise NotImplementedError
 
     def failed(self, error: ApiError) -> str:
@@ -62,12 +62,12 @@ class BlockAnswer:
         calls = self.splitter.called and self.ending.finish_reason == "stop"
         return "tool_calls" if calls else self.ending.finish_reason
 
-    def events(self, shown: Shown) -> str:
-        text = "".join([self._shown(delta) for delta in self._split(shown)])
+    def events(self, shown: Shown) -> Events:
+        events = [event for delta in self._split(shown) for event in self._shown(delta)]
         if self.ending is not None and self.parts.listed and not self._done:
-            text += self.closed(self.parts.listed[-1])
+            events += self.closed(self.parts.listed[-1])
             self._done = True
-        return text
+        return events
 
     def add(self, shown: Shown) -> None:
         for delta in self._split(shown):
@@ -100,14 +100,14 @@ class BlockAnswer:
             self.ending = ending
             yield from self.splitter.finish()
 
-    def _shown(self, delta: Delta) -> str:
+    def _shown(self, delta: Delta) -> Events:
         before = self.parts.listed[-1] if self.parts.listed else None
         self.parts.add([delta])
         self.added(delta)
         part = self.parts.listed[-1]
-        text = ""
+        events: Events = []
         if part is not before:
-            text = (self.closed(before) if before is not None else "") + self.opened(part)
-        if isinstance(delta, CallStart):
-            return text
-        return text + self.continued(part, delta.text)
+            events = [*(self.closed(before) if before is not None else ()), self.opened(part)]
+        if not isinstance(delta, CallStart):
+            events.append(self.continued(part, delta.text))
+        return events

@@ -9,19 +9,22 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.api import contradictions
-from nic_frontend.api.answer import Answer, Shown, Usage
+from nic_frontend.api.answer import Answer, Events, Shown, Usage
 from nic_frontend.api.job import Job
 from nic_frontend.api.silence import Silence
 from nic_frontend.asgi import STREAM, Receive, Send, disconnected, encoded, respond_json
 from nic_frontend.errors import ApiError, took_too_long
 from nic_frontend.generation import Ending, Generation
+from nic_frontend.long_json import PIECE
 from nic_frontend.metrics import Metrics
 from nic_frontend.reasons import ANSWERED
 from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
@@ -156,33 +159,50 @@ class Call:
     async def _collect(self, send: Send, answer: Answer) -> None:
         while not self._finished():
             await self._show(answer.add)
-        await respond_json(send, 200, answer.whole(self._usage()), self._job.warning_headers())
+        sends = partial(self._send, send)
+        await respond_json(sends, 200, answer.whole(self._usage()), self._job.warning_headers())
 
     async def _stream(self, send: Send, answer: Answer) -> None:
         headers = [*STREAM, *encoded(self._job.warning_headers())]
         silence = Silence(self._mailbox)
         try:
             await self._send(send, {"type": "http.response.start", "status": 200, "headers": headers})
-            text = answer.opening()
+            text = await self._all_but_last(send, [answer.opening()])
             while True:
                 if text:
-                    body = {"type": "http.response.body", "body": text.encode(), "more_body": True}
-                    await self._send(send, body)
+                    await self._send_text(send, text)
                     silence.broken()
                 if self._finished():
                     break
-                text = "".join(await self._show(answer.events))
+                text = await self._all_but_last(send, await self._show(answer.events))
                 if silence.is_long:
                     text = text or answer.keep_alive
         except ApiError as error:
             closing = answer.failed(error)
         else:
-            closing = answer.closing(self._usage())
+            closing = await self._all_but_last(send, [answer.closing(self._usage())])
         finally:
             silence.end()
         await self._send(send, {"type": "http.response.body", "body": closing.encode()})
 
-    async def _send(self, send: Send, message: dict[str, Any]) -> None:
+    async def _all_but_last(self, send: Send, groups: list[Events]) -> str:
+        """Sends events in pieces of more than PIECE characters, between which other calls have their turns,
+        and returns what is left.
+        """
+        text = ""
+        for event in chain.from_iterable(groups):
+            for piece in [event] if isinstance(event, str) else event:
+                text += piece
+                if len(text) > PIECE:
+                    await self._send_text(send, text)
+                    await asyncio.sleep(0)
+                    text = ""
+        return text
+
+    async def _send_text(self, send: Send, text: str) -> None:
+        await self._send(send, {"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+    async def _send(self, send: Send, message: MutableMapping[str, Any]) -> None:
         self._mailbox.sending = True
         await send(message)
         self._mailbox.sending = False

@@ -7,9 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nic_frontend.api.answer import Usage, compact, written
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.errors import ApiError
+from nic_frontend.long_json import Batches, numbers_of
 from nic_frontend.request import Request
 
 DONE = "data: [DONE]\n\n"
@@ -37,14 +41,14 @@ class Envelope:
         self.shows_ids = parameters.return_token_ids
         self._parameters = parameters
         self._requests: list[Request] = []
-        self._prompts: dict[int, str] = {}  # not shown yet
+        self._prompts: dict[int, NDArray[np.uint32]] = {}  # not shown yet
         self._no_usage = "}]" + (',"usage":null' if parameters.include_usage else "") + "}\n\n"
         self.reasoning_tokens: Callable[[int], int] | None = None  # of a choice
 
     def begin(self, requests: list[Request]) -> None:
         self._requests = list(requests)
         if self.shows_ids:
-            self._prompts = {request.index: written(request.prompt.tolist()) for request in requests}
+            self._prompts = {request.index: request.prompt for request in requests}
 
     def tail(self, index: int, n_tokens: int) -> str:
         """The end of an event of a choice that has had so many tokens."""
@@ -58,13 +62,16 @@ class Envelope:
     def ids(self, index: int, tokens: list[int]) -> str:
         if not self.shows_ids:
             return ""
-        prompt = self._prompts.pop(index, None)  # shown before, unless the event is a completion's first
-        return f',"token_ids":{written(tokens)}' + (f',"prompt_token_ids":{prompt}' if prompt else "")
+        return f',"token_ids":{written(tokens)}' + self._prompt(index)
+
+    def _prompt(self, index: int) -> str:
+        """The ids of a choice's prompt, where they have not been shown before."""
+        prompt = self._prompts.pop(index, None)
+        return "" if prompt is None else f',"prompt_token_ids":{written(prompt.tolist())}'
 
     def role(self, index: int) -> str:
         """The first event of a chat's choice."""
-        prompt = self._prompts.pop(index, None)
-        shown = f',"prompt_token_ids":{prompt}' if prompt else ""
+        shown = self._prompt(index)
         delta = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
         choice = f'{{"index":{index},{delta}{self.tail(index, 0)}'
         return f'{self.start}{shown},"choices":[{choice}'
@@ -78,6 +85,5 @@ class Envelope:
     def failed(error: ApiError) -> str:
         return f"data: {compact(error.body)}\n\n{DONE}"
 
-    def prompt_ids(self, index: int) -> list[int]:
-        found: list[int] = self._requests[index].prompt.tolist()
-        return found
+    def prompt_ids(self, index: int) -> Batches:
+        return numbers_of(self._requests[index].prompt)

@@ -121,12 +121,15 @@ class CompletionLogprobs:
         return told
 
     def all_told(self, told: list[Told], prompt: Told | None = None, echo: str = "") -> dict[str, Batches]:
-        """Of all that was told of an answer, behind that of the prompt that it echoes, as long arrays. Each of
-        them is made for itself, and the last one leaves this object behind the last of these tokens.
+        """Of all that was told of an answer, behind that of the prompt that it echoes, as long arrays. Each
+        is made for itself, and the last one leaves this object behind the last of these tokens.
         """
 
-        def column(name: str, of: CompletionLogprobs) -> Batches:
+        def column(name: str) -> Batches:
             def made() -> Iterator[list[Any]]:
+                of = self
+                if name != COLUMNS[-1]:
+                    of = CompletionLogprobs(self._texts, skips_special=self._skips_special)
                 for tokens, words in in_parts([prompt] if prompt else []):
                     yield of.told(tokens, words, echo=echo)[name]
                 for tokens, words in in_parts(told):
@@ -134,9 +137,7 @@ class CompletionLogprobs:
 
             return Batches(made)
 
-        *others, last = COLUMNS
-        fresh = {name: CompletionLogprobs(self._texts, skips_special=self._skips_special) for name in others}
-        return {name: column(name, fresh.get(name, self)) for name in (*others, last)}
+        return {name: column(name) for name in COLUMNS}
 
 
 def prompt_words(request: Request) -> Words:
@@ -149,7 +150,7 @@ def prompt_logprobs(texts: TokenTexts, request: Request) -> Batches:
 
     def made() -> Iterator[list[dict[str, Entry] | None]]:
         yield [None]
-        for tokens, words in in_parts([(request.prompt[1:], prompt_words(request)[1:])]):
+        for tokens, words in in_parts([(request.prompt[1:].tolist(), prompt_words(request)[1:])]):
             yield [_of_prompt_token(texts, *one) for one in zip(tokens, numbers(words), strict=True)]
 
     return Batches(made)
@@ -159,7 +160,7 @@ def _of_prompt_token(
     texts: TokenTexts, token: int, known: tuple[int, float, list[tuple[int, float]]]
 ) -> dict[str, Entry]:
     rank, own, likeliest = known
-    ranked = [(int(token), own, rank), *((*likely, place) for place, likely in enumerate(likeliest, 1))]
+    ranked = [(token, own, rank), *((*likely, place) for place, likely in enumerate(likeliest, 1))]
     return {
         str(other): {"logprob": logprob, "rank": place, "decoded_token": texts(other)}
         for other, logprob, place in ranked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from nic_frontend.api.answer import Usage, compact
+from nic_frontend.api.answer import Events, Usage, compact
 from nic_frontend.api.block_answer import BlockAnswer
 from nic_frontend.api.parts import Part
 from nic_frontend.errors import ApiError, anthropic_body
@@ -31,7 +31,7 @@ class MessagesAnswer(BlockAnswer):
             "model": model,
         }
 
-    def opening(self) -> str:
+    def opening(self) -> Events:
         usage = self._usage(Usage(len(self.requests[0].prompt), 0, 0))
         message: dict[str, Any] = {
             **self._head,
@@ -40,7 +40,7 @@ class MessagesAnswer(BlockAnswer):
             "stop_sequence": None,
             "usage": usage,
         }
-        return event("message_start", message=message)
+        return [event("message_start", message=message)]
 
     def opened(self, part: Part) -> str:
         return self._block(part, "content_block_start", content_block=block_of(part, empty=True))
@@ -54,18 +54,19 @@ class MessagesAnswer(BlockAnswer):
             delta = {"type": "text_delta", "text": text}
         return self._block(part, "content_block_delta", delta=delta)
 
-    def closed(self, part: Part) -> str:
-        text = self._block(part, "content_block_stop")
+    def closed(self, part: Part) -> Events:
+        stop = self._block(part, "content_block_stop")
         if part.kind is not Reasoning:
-            return text
+            return [stop]
         delta = {"type": "signature_delta", "signature": new_signature()}
-        return self._block(part, "content_block_delta", delta=delta) + text
+        return [self._block(part, "content_block_delta", delta=delta), stop]
 
     def _block(self, part: Part, kind: str, **fields: Any) -> str:
         return event(kind, index=part.index, **fields)
 
-    def closing(self, usage: Usage) -> str:
-        return event("message_delta", delta=self._stopped(), usage=self._usage(usage)) + event("message_stop")
+    def closing(self, usage: Usage) -> Events:
+        delta = event("message_delta", delta=self._stopped(), usage=self._usage(usage))
+        return [delta, event("message_stop")]
 
     def failed(self, error: ApiError) -> str:
         return f"event: error\ndata: {compact(anthropic_body(error))}\n\n"

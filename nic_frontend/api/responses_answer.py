@@ -5,15 +5,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
-from nic_frontend.api.answer import Usage, compact
+from nic_frontend.api.answer import Events, Usage, compact
 from nic_frontend.api.block_answer import BlockAnswer
-from nic_frontend.api.logprobs import Entry, TokenTexts, Words, chat_entries
+from nic_frontend.api.logprobs import TokenTexts, Told, Words, chat_entries, entries_of
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Part
 from nic_frontend.api.schema.responses import FunctionTool, ResponsesRequest
 from nic_frontend.errors import ApiError
+from nic_frontend.long_json import pieces
 from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.splitter import Splitter
 
@@ -39,9 +42,9 @@ class ResponsesAnswer(BlockAnswer):
     ) -> None:
         super().__init__(splitter)
         self._texts = texts
-        self._waiting: list[Entry] = []  # of tokens whose text nobody has seen yet
-        self._newest: list[Entry] = []  # of those that the last delta shows
-        self._told: dict[int, list[Entry]] = defaultdict(list)  # by part
+        self._waiting: list[Told] = []  # tokens, each alone, whose text nobody has seen yet
+        self._newest: list[Told] = []  # those that the last delta shows
+        self._told: dict[int, list[Told]] = defaultdict(list)  # by part
         self._sequence = 0
         self._ids: list[str] = []  # of the items
         sampling = parameters.model_sampling
@@ -77,9 +80,15 @@ class ResponsesAnswer(BlockAnswer):
         event = {"type": kind, "sequence_number": self._sequence - 1, **fields}
         return f"event: {kind}\ndata: {compact(event)}\n\n"
 
-    def opening(self) -> str:
+    def _long_event(self, kind: str, **fields: Any) -> Iterator[str]:
+        """The same, which is made when it is sent, but for its number."""
+        self._sequence += 1
+        event = {"type": kind, "sequence_number": self._sequence - 1, **fields}
+        return chain([f"event: {kind}\ndata: "], pieces(event, compact), ["\n\n"])
+
+    def opening(self) -> Events:
         kinds = ("response.created", "response.in_progress")
-        return "".join([self._event(kind, response=self._response) for kind in kinds])
+        return [self._long_event(kind, response=self._response) for kind in kinds]
 
     def _id(self, part: Part) -> str:
         index = part.index
@@ -108,10 +117,11 @@ class ResponsesAnswer(BlockAnswer):
         if part.kind is Reasoning:
             return {"type": "reasoning_text", "text": text}
         told = [] if empty else self._told[part.index]
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": told}
+        logprobs = entries_of(self._texts, told)
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
     def told(self, token: int, words: Words) -> None:
-        self._waiting += chat_entries(self._texts, [token], words)
+        self._waiting.append(([token], words))
 
     def added(self, delta: Delta) -> None:
         """Log-probabilities are those of text: what a part of another kind shows, and marks that nobody is
@@ -119,8 +129,9 @@ class ResponsesAnswer(BlockAnswer):
         """
         self._newest, left = [], len(delta.text.encode()) if isinstance(delta, Text) else 0
         while self._waiting and left > 0:
-            self._newest.insert(0, entry := self._waiting.pop())
-            left -= len(entry["bytes"])
+            self._newest.append(last := self._waiting.pop())
+            left -= len(self._texts.bytes_of(last[0][0]))
+        self._newest.reverse()
         self._waiting.clear()
         self._told[self.parts.listed[-1].index] += self._newest
 
@@ -128,26 +139,28 @@ class ResponsesAnswer(BlockAnswer):
         index, item = part.index, self._item(part, "in_progress", empty=True)
         text = self._event("response.output_item.added", output_index=index, item=item)
         if part.kind is not CallStart:
-            content = self._content(part, empty=True)
+            content = self._content(part, empty=True) | ({"logprobs": []} if part.kind is Text else {})
             text += self._event("response.content_part.added", **self._place(part), part=content)
         return text
 
     def continued(self, part: Part, text: str) -> str:
-        more: dict[str, Any] = {"logprobs": self._newest} if part.kind is Text else {}
+        more: dict[str, Any] = {}
+        if part.kind is Text:
+            more["logprobs"] = [entry for told in self._newest for entry in chat_entries(self._texts, *told)]
         return self._event(f"{DELTAS[part.kind]}.delta", **self._place(part), delta=text, **more)
 
-    def closed(self, part: Part) -> str:
+    def closed(self, part: Part) -> Events:
         place, index = self._place(part), part.index
-        done: dict[str, Any]
+        done: dict[str, Any] = {"text": part.text}
         if part.kind is CallStart:
             done = {"arguments": part.text, "name": part.name}
-        else:
-            done = {"text": part.text} | ({"logprobs": self._told[part.index]} if part.kind is Text else {})
-        text = self._event(f"{DELTAS[part.kind]}.done", **place, **done)
+        if part.kind is Text:
+            done["logprobs"] = entries_of(self._texts, self._told[index])
+        events: Events = [self._long_event(f"{DELTAS[part.kind]}.done", **place, **done)]
         if part.kind is not CallStart:
-            text += self._event("response.content_part.done", **place, part=self._content(part))
+            events.append(self._long_event("response.content_part.done", **place, part=self._content(part)))
         item = self._item(part, self._status(part))
-        return text + self._event("response.output_item.done", output_index=index, item=item)
+        return [*events, self._long_event("response.output_item.done", output_index=index, item=item)]
 
     def _status(self, part: Part) -> str:
         """Of a part: only the last one may have been cut off."""
@@ -177,9 +190,9 @@ class ResponsesAnswer(BlockAnswer):
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         }
 
-    def closing(self, usage: Usage) -> str:
+    def closing(self, usage: Usage) -> Events:
         response = self.whole(usage)
-        return self._event(f"response.{response['status']}", response=response)
+        return [self._long_event(f"response.{response['status']}", response=response)]
 
     def failed(self, error: ApiError) -> str:
         told: Any = error.body["error"]

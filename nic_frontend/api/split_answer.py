@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nic_frontend.api.answer import KEEP_ALIVE, NOTHING, Control, Shown, Usage, compact, quoted
+from nic_frontend.api.answer import KEEP_ALIVE, NOTHING, Control, Events, Shown, Usage, compact, quoted
 from nic_frontend.api.envelope import Envelope
 from nic_frontend.api.logprobs import (
-    Entry,
     TokenTexts,
+    Told,
     Words,
-    chat_entries,
+    all_in_chat,
     chat_logprobs,
     prompt_logprobs,
-    told_in_chat,
 )
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Parts
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
+from nic_frontend.long_json import numbers_of
 from nic_frontend.parsing.delta import CallArguments, CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.request import Request
@@ -46,7 +46,7 @@ class SplitAnswer:
         self._hides_reasoning = hides_reasoning
         self._parameters = parameters
         self._texts = texts
-        self._told: list[list[Entry]] = [[] for _ in splitters]  # of an answer that is not streamed
+        self._told: list[list[Told]] = [[] for _ in splitters]  # of an answer that is not streamed
         self._requests: list[Request] = []
         self._finds_reasoning = splitters[0].reasoning is not None
         if self._finds_reasoning:
@@ -62,10 +62,13 @@ class SplitAnswer:
         self._envelope.begin(requests)
         self._requests = list(requests)
 
-    def opening(self) -> str:
-        return ""
+    def opening(self) -> Events:
+        return []
 
-    def events(self, shown: Shown) -> str:
+    def events(self, shown: Shown) -> Events:
+        return [self._events(shown)]
+
+    def _events(self, shown: Shown) -> str:
         index, pieces, tokens, ending, n_tokens, words = shown
         if self._endings[index] is not None:
             return ""
@@ -157,8 +160,8 @@ class SplitAnswer:
             members.append(f'"tool_calls":[{",".join(calls)}]')
         return ",".join(members)
 
-    def closing(self, usage: Usage) -> str:
-        return self._envelope.closing(self._counted(usage))
+    def closing(self, usage: Usage) -> Events:
+        return [self._envelope.closing(self._counted(usage))]
 
     def failed(self, error: ApiError) -> str:
         return self._envelope.failed(error)
@@ -167,21 +170,23 @@ class SplitAnswer:
         index, pieces, tokens, ending, n_tokens, words = shown
         if self._endings[index] is not None:
             return
-        entries = [] if words is None else chat_entries(self._texts, tokens, words)
         first = n_tokens - len(tokens) + 1  # the number of the first piece's token
         for n, piece in enumerate(pieces, first):
             self._parts[index].add(self._split(index, piece))
             ended = self._endings[index] is not None
             if ended or (self._splitters[index].exhausted and n < n_tokens + (ending is None)):
-                self._tokens[index] += tokens[: n - first + 1]
-                self._told[index] += entries[: n - first + 1]
+                self._tell_later(index, tokens[: n - first + 1], words)
                 (self._control.end if ended else self._control.conclude)(index, min(n, n_tokens))
                 return
-        self._tokens[index] += tokens
-        self._told[index] += entries
+        self._tell_later(index, tokens, words)
         if ending is not None:
             self._endings[index] = ending
             self._parts[index].add(self._splitters[index].finish())
+
+    def _tell_later(self, index: int, tokens: list[int], words: Words | None) -> None:
+        self._tokens[index] += tokens
+        if words is not None:
+            self._told[index].append((tokens, words[: len(tokens)]))
 
     def whole(self, usage: Usage) -> dict[str, Any]:
         choices = [self._whole_choice(index) for index in range(len(self._parts))]
@@ -190,7 +195,7 @@ class SplitAnswer:
             body["prompt_logprobs"] = prompt_logprobs(self._texts, self._requests[0])
         if self._envelope.shows_ids:
             for index, choice in enumerate(choices):
-                choice["token_ids"] = self._tokens[index]
+                choice["token_ids"] = numbers_of(self._tokens[index])
             body["prompt_token_ids"] = self._envelope.prompt_ids(0)
         return body
 
@@ -208,10 +213,11 @@ class SplitAnswer:
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.text}}
                 for call in calls
             ]
+        told = None if self._parameters.logprobs is None else all_in_chat(self._texts, self._told[index])
         return {
             "index": index,
             "message": message,
-            "logprobs": None if self._parameters.logprobs is None else told_in_chat(self._told[index]),
+            "logprobs": told,
             "finish_reason": self._finish_reason(index),
             "stop_reason": ending.stop_reason,
         }

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from nic_frontend.api.answer import KEEP_ALIVE, NOTHING, Control, Shown, Usage, compact, quoted
+from nic_frontend.api.answer import KEEP_ALIVE, NOTHING, Control, Events, Shown, Usage, compact, quoted
 from nic_frontend.api.envelope import Envelope
 from nic_frontend.api.logprobs import (
-    NO_WORDS,
     CompletionLogprobs,
     TokenTexts,
+    Told,
     Words,
+    all_in_chat,
     chat_logprobs,
     prompt_logprobs,
     prompt_words,
@@ -21,6 +21,8 @@ from nic_frontend.api.logprobs import (
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.errors import ApiError
 from nic_frontend.generation import Ending
+from nic_frontend.long_json import numbers_of
+from nic_frontend.long_json import pieces as written_in_pieces
 from nic_frontend.request import Request
 
 
@@ -37,7 +39,8 @@ class TextAnswer:
         self._texts_of = texts
         skips = parameters.skip_special_tokens
         self._told = [CompletionLogprobs(texts, skips_special=skips) for _ in echoes]
-        self._logprobs: list[list[Words]] = [[] for _ in echoes]  # of an answer that is not streamed
+        self._logprobs: list[list[Told]] = [[] for _ in echoes]  # of an answer that is not streamed
+        self._tells_echoes = parameters.logprobs is not None and any(echoes)
         self._requests: list[Request] = []
         self._envelope = Envelope(chat, model, parameters)
         self._echoes = echoes
@@ -52,16 +55,27 @@ class TextAnswer:
         self._envelope.begin(requests)
         self._requests = list(requests)
 
-    def opening(self) -> str:
-        return ""
+    def opening(self) -> Events:
+        return []
 
-    def events(self, shown: Shown) -> str:
+    def events(self, shown: Shown) -> Events:
+        events = self._events(shown)
+        return [events] if self._tells_echoes else ["".join(events)]
+
+    def _events(self, shown: Shown) -> Iterator[str]:
         index, pieces, tokens, ending, n_tokens, words = shown
-        parts = []
         if (echo := self._unseen[index]) is not None:
             self._unseen[index] = None
-            parts.append(self._envelope.role(index) if self._chat else "")
-            parts.append(self._event(index, echo, 0, [], self._echoed(index)) if echo else "")
+            if self._chat:
+                yield self._envelope.role(index)
+            if echo:
+                before, behind = self._around(index, echo, 0, [])
+                yield before
+                if self._parameters.logprobs is None:
+                    yield NOTHING
+                else:
+                    yield from written_in_pieces(self._all_told(index, []), compact)
+                yield behind
         last = pieces.pop() if ending is not None and pieces else ""
         first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
         for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):
@@ -70,14 +84,13 @@ class TextAnswer:
                 if words is None
                 else compact(self._tell(index, [token], words[n - first : n - first + 1]))
             )
-            parts.append(self._event(index, piece, n, [token], told))
+            yield told.join(self._around(index, piece, n, [token]))
         if ending is not None:
             rest = tokens[len(pieces) :]
             told = NOTHING
             if rest and words is not None:
                 told = compact(self._tell(index, rest, words[len(pieces) :]))
-            parts.append(self._end(index, last, ending, n_tokens, rest, told))
-        return "".join(parts)
+            yield self._end(index, last, ending, n_tokens, rest, told)
 
     def _tell(self, index: int, tokens: list[int], words: Words) -> dict[str, Any]:
         """The log-probabilities of a choice's next tokens."""
@@ -85,20 +98,20 @@ class TextAnswer:
             return chat_logprobs(self._texts_of, tokens, words)
         return self._told[index].told(tokens, words)
 
-    def _tell_prompt(self, index: int) -> dict[str, Any]:
-        """Those of an echo."""
-        request = self._requests[index]
-        tokens, words = request.prompt.tolist(), prompt_words(request)
-        return self._told[index].told(tokens, words, echo=self._echoes[index])
+    def _all_told(self, index: int, told: list[Told]) -> dict[str, Any]:
+        """Those of a choice, behind those of its echo."""
+        if self._chat:
+            return all_in_chat(self._texts_of, told)
+        request, echo = self._requests[index], self._echoes[index]
+        prompt = (request.prompt.tolist(), prompt_words(request)) if echo else None
+        return self._told[index].all_told(told, prompt, echo)
 
-    def _echoed(self, index: int) -> str:
-        return NOTHING if self._parameters.logprobs is None else compact(self._tell_prompt(index))
-
-    def _event(self, index: int, text: str, n_tokens: int, tokens: list[int], told: str) -> str:
+    def _around(self, index: int, text: str, n_tokens: int, tokens: list[int]) -> tuple[str, str]:
+        """What an event has before and behind its log-probabilities."""
         envelope = self._envelope
         ids, tail = envelope.ids(index, tokens), envelope.tail(index, n_tokens)
-        shown = f'{self._text}{quoted(text)}{self._text_end},"logprobs":{told},"finish_reason":null'
-        return f"{envelope.choice}{index}{shown}{ids}{tail}"
+        shown = f'{self._text}{quoted(text)}{self._text_end},"logprobs":'
+        return f"{envelope.choice}{index}{shown}", f',"finish_reason":null{ids}{tail}'
 
     def _end(self, index: int, text: str, ending: Ending, n_tokens: int, tokens: list[int], told: str) -> str:
         envelope = self._envelope
@@ -107,8 +120,8 @@ class TextAnswer:
         ids, tail = envelope.ids(index, tokens), envelope.tail(index, n_tokens)
         return f'{envelope.choice}{index}{shown},"logprobs":{told},{reasons}{ids}{tail}'
 
-    def closing(self, usage: Usage) -> str:
-        return self._envelope.closing(usage)
+    def closing(self, usage: Usage) -> Events:
+        return [self._envelope.closing(usage)]
 
     def failed(self, error: ApiError) -> str:
         return self._envelope.failed(error)
@@ -117,7 +130,7 @@ class TextAnswer:
         self._texts[shown.choice] += shown.pieces
         self._tokens[shown.choice] += shown.tokens
         if shown.logprobs is not None:
-            self._logprobs[shown.choice].append(shown.logprobs)
+            self._logprobs[shown.choice].append((shown.tokens, shown.logprobs))
         if shown.ending is not None:
             self._endings[shown.choice] = shown.ending
 
@@ -130,19 +143,14 @@ class TextAnswer:
                 (body if self._chat else choice)["prompt_logprobs"] = told
         if self._envelope.shows_ids:
             for index, choice in enumerate(choices):
-                choice["token_ids"] = self._tokens[index]
+                choice["token_ids"] = numbers_of(self._tokens[index])
                 (body if self._chat else choice)["prompt_token_ids"] = self._envelope.prompt_ids(index)
         return body
 
     def _whole_logprobs(self, index: int) -> dict[str, Any] | None:
         if self._parameters.logprobs is None:
             return None
-        echoed = self._tell_prompt(index) if any(self._echoes) else {}
-        words = self._logprobs[index]
-        told = self._tell(index, self._tokens[index], np.concatenate(words)) if words else {}
-        if not echoed or not told:
-            return echoed or told or self._tell(index, [], NO_WORDS)
-        return {name: echoed[name] + told[name] for name in told}
+        return self._all_told(index, self._logprobs[index])
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
         text, ending = "".join(self._texts[index]), self._endings[index]
