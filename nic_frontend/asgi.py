@@ -85,12 +85,14 @@ def encoded(headers: dict[str, str]) -> list[Header]:
 
 
 async def respond_json(send: Send, status: int, value: object, headers: dict[str, str] | None = None) -> None:
-    """The value may have Batches and LongText in it. What is longer than a PIECE goes out as it is made, and
-    others have their turns between.
+    """The value may have Batches and LongText in it: others have their turns between what is made of these,
+    and what is longer than a PIECE goes out as it is made.
     """
     begun, body = [JSON, *encoded(headers or {})], b""
     is_sent = False
-    for piece in pieces(value, partial(json.dumps, ensure_ascii=False)):
+    for n, piece in enumerate(pieces(value, partial(json.dumps, ensure_ascii=False))):
+        if n:
+            await asyncio.sleep(0)
         # A lone surrogate that came with the request becomes a JSON escape again.
         body += piece.encode(errors="backslashreplace")
         if len(body) < PIECE:
@@ -99,7 +101,6 @@ async def respond_json(send: Send, status: int, value: object, headers: dict[str
             await send({"type": "http.response.start", "status": status, "headers": begun})
             is_sent = True
         await send({"type": "http.response.body", "body": body, "more_body": True})
-        await asyncio.sleep(0)
         body = b""
     if is_sent:
         await send({"type": "http.response.body", "body": body})

@@ -25,7 +25,7 @@ from nic_frontend.frames import Frames, framed
 
 TEXT, ERROR = b"\x00", b"\x01"
 READ_BYTES = 1 << 18
-ENCODING = "utf-8", "surrogatepass"  # lone surrogates are refused where the text is tokenized
+ENCODING = "utf-8", "surrogatepass"  # the frontend refuses lone surrogates
 PATIENCE = 4  # times the frontend's: it may have died while this process renders without end
 
 

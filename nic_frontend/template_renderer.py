@@ -26,7 +26,7 @@ from nic_frontend.confined import command, environment
 from nic_frontend.errors import ApiError
 from nic_frontend.frames import FrameError, Frames, framed
 from nic_frontend.template_forms import TemplateForms
-from nic_frontend.template_process import ENCODING, ERROR, TEXT, arguments
+from nic_frontend.template_process import ERROR, TEXT, arguments
 
 log = logging.getLogger(__name__)
 
@@ -192,10 +192,12 @@ class Renderer:
             return
         try:
             if frame[:1] == TEXT:
-                self._finish_oldest(frame[1:].decode(*ENCODING))
+                self._finish_oldest(frame[1:].decode())
             else:
                 status, body = arguments(frame.removeprefix(ERROR))
                 self._fail_oldest(ApiError(status, body["message"], param=body["param"], code=body["code"]))
+        except UnicodeDecodeError:
+            self._fail_oldest(refused("they have a lone surrogate, which no Unicode text has"))
         except (ValueError, KeyError, TypeError):  # a template that has broken out of its sandbox
             self._fail_oldest(refused("its answer makes no sense"))
 

@@ -186,8 +186,8 @@ class Call:
         await self._send(send, {"type": "http.response.body", "body": closing.encode()})
 
     async def _all_but_last(self, send: Send, groups: list[Events]) -> str:
-        """Sends events in pieces of more than PIECE characters, between which other calls have their turns,
-        and returns what is left.
+        """Sends events as soon as there are more than PIECE characters, and returns what is left. Other calls
+        have their turns between what is made of long ones.
         """
         text = ""
         for event in chain.from_iterable(groups):
@@ -195,8 +195,9 @@ class Call:
                 text += piece
                 if len(text) > PIECE:
                     await self._send_text(send, text)
-                    await asyncio.sleep(0)
                     text = ""
+                if not isinstance(event, str):
+                    await asyncio.sleep(0)
         return text
 
     async def _send_text(self, send: Send, text: str) -> None:

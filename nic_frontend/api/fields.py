@@ -114,6 +114,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
         found = read_json(body)
     except TooMuch as error:
         raise bad_request(f"the body {error}", code="invalid_value") from error
+    except UnicodeDecodeError as error:
+        raise bad_request(f"the body is not UTF-8 at byte {error.start}") from error
     except ValueError as error:
         raise bad_request(f"the body is not valid JSON: {error}") from error
     if not isinstance(found, dict):

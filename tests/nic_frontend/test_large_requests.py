@@ -29,9 +29,11 @@ def at_limit(path: str, field: str, item: str, **others: Any) -> list[tuple[str,
     """Bodies whose `field` has as many of an item as may be: by the body's size, and by what it may hold. In
     the item's text, # is its number.
     """
-    head = json.dumps({"max_tokens": 1, **others})[:-1] + f',"{field}":['
-    parts = max(item.count("{") + item.count("[") + item.count('":'), 1)
-    by_count = min((MOST_PARTS - 100) // parts, MOST_VALUES // (1 + item.count(",")) - 100)
+    bound = {"max_output_tokens" if path == RESPONSES else "max_tokens": 1}
+    head = json.dumps({**bound, **others})[:-1] + f',"{field}":['
+    parts = item.count("{") + item.count("[") + item.count('":')
+    by_count = MOST_VALUES // (1 + item.count(",")) - 100
+    by_count = min(by_count, (MOST_PARTS - 100) // parts) if parts else by_count
     bodies = []
     for most in (SIZE, by_count):
         items, size = [], len(head) + 2
@@ -64,7 +66,9 @@ LISTS = {
     "messages of nothing": at_limit(CHAT, "messages", "{}"),
     "arrays": at_limit(CHAT, "messages", "[]"),
     "parts": at_limit(
-        CHAT, "messages", f'{{"role":"user","content":[{",".join(["{}"] * 30)}]}}'.replace("{}", '{"type":"text","text":"x"}')
+        CHAT,
+        "messages",
+        f'{{"role":"user","content":[{",".join(["{}"] * 30)}]}}'.replace("{}", '{"type":"text","text":"x"}'),
     ),
     "calls": at_limit(CHAT, "messages", CALLS),
     "function roles": at_limit(CHAT, "messages", f'{CALLS},{{"role":"function","name":"f#","content":""}}'),
@@ -105,11 +109,27 @@ MAPS = {
     "biases": (CHAT, {**PAIR, "logit_bias": members(MOST_PARTS - 20)}),
     "template's options": (CHAT, {**PAIR, "chat_template_kwargs": members(MOST_PARTS - 20)}),
     "metadata": (RESPONSES, {"input": "x", "metadata": {k: "v" for k in members(MOST_PARTS - 20)}}),
-    "schema": (CHAT, {**PAIR, "tools": [json.loads(FUNCTION.replace('{"type":"object"}', json.dumps(members(60_000))))]}),
+    "schema": (
+        CHAT,
+        {
+            **PAIR,
+            "tools": [
+                json.loads(
+                    FUNCTION.replace("#", "").replace('{"type":"object"}', json.dumps(members(60_000)))
+                )
+            ],
+        },
+    ),
 }
 TEXTS = {
     f"{kind} of {name}": (path, form(text(piece)))
-    for name, piece in {"letters": "a", "controls": "\x01", "kanji": "漢", "surrogates": "\ud800", "ends": "\u2028"}.items()
+    for name, piece in {
+        "letters": "a",
+        "controls": "\x01",
+        "kanji": "漢",
+        "surrogates": "\ud800",
+        "ends": "\u2028",
+    }.items()
     for kind, (path, form) in {
         "prompt": ("/v1/completions", lambda given: {"prompt": given, "max_tokens": 1, "echo": True}),
         "text to tokenize": ("/tokenize", lambda given: {"prompt": given, "return_token_strs": True}),
@@ -127,12 +147,36 @@ DEEP = {
     f"{depth} levels of {name}": (path, form(nested(depth)))
     for depth in (MOST_DEPTH - 10, 300, 900, 100_000)
     for name, (path, form) in {
-        "options": (CHAT, lambda given: f'{{"messages":[{json.dumps(USER)}],"chat_template_kwargs":{given}}}'),
-        "a schema": (CHAT, lambda given: f'{{"messages":[{json.dumps(USER)}],"tools":[{{"function":{{"name":"f","parameters":{given}}}}}]}}'),
-        "arguments": (CHAT, lambda given: f'{{"messages":[{json.dumps(USER)},{CALLS.replace(json.dumps("{}"), json.dumps(given))}]}}'),
-        "a call": (MESSAGES, lambda given: f'{{"max_tokens":1,"messages":[{json.dumps(USER)},{{"role":"assistant","content":[{{"type":"tool_use","id":"a","name":"f","input":{given}}}]}},{json.dumps(USER)}]}}'),
-        "a tool": (RESPONSES, lambda given: f'{{"input":"x","tools":[{{"type":"function","name":"f","parameters":{given}}}]}}'),
-        "what is unknown": ("/v1/completions", lambda given: f'{{"prompt":"x","max_tokens":1,"unknown":{given}}}'),
+        "options": (
+            CHAT,
+            lambda given: f'{{"messages":[{json.dumps(USER)}],"chat_template_kwargs":{given}}}',
+        ),
+        "a schema": (
+            CHAT,
+            lambda given: (
+                f'{{"messages":[{json.dumps(USER)}],"tools":[{{"function":{{"name":"f","parameters":{given}}}}}]}}'
+            ),
+        ),
+        "arguments": (
+            CHAT,
+            lambda given: (
+                f'{{"messages":[{json.dumps(USER)},{CALLS.replace(json.dumps("{}"), json.dumps(given))}]}}'
+            ),
+        ),
+        "a call": (
+            MESSAGES,
+            lambda given: (
+                f'{{"max_tokens":1,"messages":[{json.dumps(USER)},{{"role":"assistant","content":[{{"type":"tool_use","id":"a","name":"f","input":{given}}}]}},{json.dumps(USER)}]}}'
+            ),
+        ),
+        "a tool": (
+            RESPONSES,
+            lambda given: f'{{"input":"x","tools":[{{"type":"function","name":"f","parameters":{given}}}]}}',
+        ),
+        "what is unknown": (
+            "/v1/completions",
+            lambda given: f'{{"prompt":"x","max_tokens":1,"unknown":{given}}}',
+        ),
     }.items()
 }
 
@@ -140,7 +184,9 @@ DEEP = {
 def content_of(body: Any) -> bytes:
     if isinstance(body, bytes):
         return body
-    return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode(errors="surrogatepass")
+    return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode(
+        errors="surrogatepass"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +201,13 @@ def large(turns: Turns, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fr
     from fixtures import ring_of_its_own
 
     backend = MockBackend(
-        ring_of_its_own(), directory, max_context=2 << 20, n_slots=128, prompt_heap=4 << 20, output_heap=1 << 20, step_s=0.0
+        ring_of_its_own(),
+        directory,
+        max_context=2 << 20,
+        n_slots=128,
+        prompt_heap=4 << 20,
+        output_heap=1 << 20,
+        step_s=0.0,
     ).start()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Service, "start", lambda service: turns.start(service))
@@ -166,19 +218,16 @@ def large(turns: Turns, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fr
 
 
 def longest_turn(turns: Turns, ask: Callable[[], None]) -> float:
-    """Of two times, the better: a page fault or another thread may have cost the first."""
-    found = []
-    for _ in range(2):
-        turns.longest_s, turns.watching = 0.0, True
-        ask()
-        turns.watching = False
-        found.append(turns.longest_s)
-        if found[-1] < LONGEST_S:
-            break
-    return min(found)
+    """Of two times, the better: something that this request did not cause may have cost the first."""
+    first_s = turns.longest_of(ask)
+    return first_s if first_s < LONGEST_S else turns.longest_of(ask)
 
 
-LISTED = {f"{name} by {by}": body for name, both in LISTS.items() for by, body in zip(("size", "count"), both, strict=True)}
+LISTED = {
+    f"{name} by {by}": body
+    for name, both in LISTS.items()
+    for by, body in zip(("size", "count"), both, strict=True)
+}
 
 
 @pytest.mark.parametrize("name", [*LISTED, *MAPS, *TEXTS, *DEEP])
@@ -189,7 +238,7 @@ def test_a_body_at_its_limits(large: Frontend, turns: Turns, name: str) -> None:
     def ask() -> None:
         response = large.client.post(path, content=content, headers={"content-type": "application/json"})
         assert response.status_code < 500, response.text[:300]
-        print(name, len(content), response.status_code, response.text[:150].encode())
+        print("\nCASE", name, len(content), response.status_code, response.text[:150].encode())
 
     longest_s = longest_turn(turns, ask)
     print("TURN", round(longest_s * 1000, 1))
@@ -197,16 +246,16 @@ def test_a_body_at_its_limits(large: Frontend, turns: Turns, name: str) -> None:
 
 
 TOP = {"logprobs": True, "top_logprobs": 20}
-LONG = {"max_tokens": 300, "ignore_eos": True}
+LONG = {"max_tokens": 60, "ignore_eos": True}
 ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": (CHAT, {"messages": [USER], **LONG, **TOP, "n": 128}),
     "stream": (CHAT, {"messages": [USER], **LONG, **TOP, "n": 128, "stream": True}),
     "completion": ("/v1/completions", {"prompt": "x", **LONG, "logprobs": 20, "n": 128}),
-    "response": (RESPONSES, {"input": "x", "max_output_tokens": 30_000, "top_logprobs": 20, "include": ["message.output_text.logprobs"]}),
+    "response": (RESPONSES, {"input": "x", "max_output_tokens": 3000, "top_logprobs": 20, "include": ["message.output_text.logprobs"]}),
     "tools": (CHAT, {"messages": [USER], **LONG, **TOP, "n": 128, "tools": [{"function": {"name": "f"}}]}),
-    "echo": ("/v1/completions", {"prompt": [7] * 40_000, "max_tokens": 1, "echo": True, "logprobs": 20}),
-    "echo of many": ("/v1/completions", {"prompt": [7] * 400_000, "max_tokens": 1, "echo": True, "logprobs": 0}),
-    "prompt": ("/v1/completions", {"prompt": [7] * 40_000, "max_tokens": 1, "prompt_logprobs": 20}),
+    "echo": ("/v1/completions", {"prompt": [7] * 4000, "max_tokens": 1, "echo": True, "logprobs": 20}),
+    "echo of many": ("/v1/completions", {"prompt": [7] * 40_000, "max_tokens": 1, "echo": True, "logprobs": 0}),
+    "prompt": ("/v1/completions", {"prompt": [7] * 4000, "max_tokens": 1, "prompt_logprobs": 20}),
     "ids": ("/v1/completions", {"prompt": [7] * 4000, "max_tokens": 1, "n": 128, "return_token_ids": True}),
 }  # fmt: skip
 

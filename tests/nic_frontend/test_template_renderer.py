@@ -40,12 +40,18 @@ def test_chats_are_rendered_each_with_its_own_text(start_renderer: Any) -> None:
     renderer = start_renderer(ECHO)
 
     async def all_at_once() -> list[str]:
-        texts = [f"{i} \ud800é漢😀" + "x" * i for i in range(200)]
+        texts = [f"{i} é漢😀" + "x" * i for i in range(200)]
         found = await asyncio.gather(*(renderer.render(user(text), True, {}) for text in texts))
         assert found == [f"<user>{text}" for text in texts]
         return found
 
     assert len(asyncio.run(all_at_once())) == 200
+
+
+def test_lone_surrogates_are_refused(start_renderer: Any) -> None:
+    with pytest.raises(ApiError, match="lone surrogate") as refused:
+        asyncio.run(start_renderer(ECHO).render(user("a\ud800b"), True, {}))
+    assert refused.value.status == 400
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable
+
+from limits import WAIT_S
 
 from nic_frontend.service import Service
 
@@ -15,7 +19,8 @@ class Turns:
 
     def __init__(self) -> None:
         self.longest_s = 0.0
-        self.watching = False
+        self._watching = False
+        self._turned = threading.Event()
 
     async def start(self, service: Service) -> None:
         """In the place of Service.start."""
@@ -26,8 +31,19 @@ class Turns:
 
     async def _watch(self) -> None:
         while True:
-            if not self.watching:
+            if not self._watching:
                 await asyncio.sleep(0.005)
             before = time.thread_time()
             await asyncio.sleep(0)
             self.longest_s = max(self.longest_s, time.thread_time() - before)
+            self._turned.set()
+
+    def longest_of(self, work: Callable[[], None]) -> float:
+        """The longest turn, in seconds, while another thread does `work`."""
+        self._watching = True
+        self._turned.clear()
+        assert self._turned.wait(WAIT_S)
+        self.longest_s = 0.0
+        work()
+        self._watching = False
+        return self.longest_s

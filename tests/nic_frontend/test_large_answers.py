@@ -1,0 +1,172 @@
+"""What a text of JSON may hold, and answers that are made in pieces (F10)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from harness import CHAT, COMPLETION, Frontend, error_of
+
+from nic_frontend.api.conversation import for_template
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.schema.generation import CompletionRequest
+from nic_frontend.api.schema.messages import CountRequest
+from nic_frontend.api.schema.tokens import DetokenizeRequest
+from nic_frontend.api.turns import messages_of
+from nic_frontend.errors import ApiError
+from nic_frontend.json_text import MOST_DEPTH, MOST_PARTS, MOST_VALUES, read_json, shape_of
+from nic_frontend.long_json import BATCH, PIECE, Batches, LongText, pieces
+
+USER = {"role": "user", "content": "x"}
+
+
+def cpu_s(work: Callable[[], Any]) -> float:
+    """Of this thread."""
+    before = time.thread_time()
+    work()
+    return time.thread_time() - before
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("", (0, 0, 0)),
+        ("[]", (1, 0, 1)),
+        ('{"a": [1, 2, {}], "b": ","}', (5, 3, 3)),
+        (r'["\\", "[{:,", "\"[", "漢,"]', (1, 3, 1)),
+        ('["', (1, 0, 1)),
+        ('["\\', (1, 0, 1)),
+        ("]]}}[", (1, 0, 1)),
+    ],
+)
+def test_what_a_text_holds(text: str, shape: tuple[int, int, int]) -> None:
+    assert shape_of(text.encode()) == shape
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (b"[" + b"[]," * MOST_PARTS + b"1]", "objects, arrays"),
+        (b"{" + b",".join(b'"%d":1' % i for i in range(MOST_PARTS)) + b"}", "objects, arrays"),
+        (b"[" + b"1," * (MOST_VALUES + 1) + b"1]", "values"),
+        (b"[" * MOST_DEPTH + b"]" * MOST_DEPTH, f"may nest {MOST_DEPTH}"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, f"may nest {MOST_DEPTH}"),
+    ],
+    ids=["arrays", "members", "values", "levels", "very many levels"],
+)
+def test_a_body_that_holds_too_much(kept_frontend: Frontend, more: bytes, told: str) -> None:
+    content = b'{"prompt": "x", "max_tokens": 1, "metadata": ' + more + b"}"
+    response = kept_frontend.client.post(
+        "/v1/completions", content=content, headers={"content-type": "application/json"}
+    )
+    assert told in error_of(response, 400)["message"]
+
+
+def test_a_body_in_another_encoding(kept_frontend: Frontend) -> None:
+    """In it, what ends a text cannot be told from what a letter is made of."""
+    content = json.dumps(COMPLETION).encode("utf-16")
+    response = kept_frontend.client.post(
+        "/v1/completions", content=content, headers={"content-type": "application/json"}
+    )
+    assert "UTF-8" in error_of(response, 400)["message"]
+
+
+def nested(depth: int) -> Any:
+    return json.loads('{"a":' * depth + "1" + "}" * depth)
+
+
+@pytest.mark.parametrize("depth", [MOST_DEPTH - 10, 450, 900])
+def test_arguments_that_nest(kept_frontend: Frontend, depth: int) -> None:
+    """A model may have written them, so the conversation goes on."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": json.dumps(nested(depth))}}
+    messages = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, USER]
+    response = kept_frontend.client.post("/v1/chat/completions", json={**CHAT, "messages": messages})
+    assert response.status_code in (200, 400)  # this model's template knows no calls
+    (shown,) = for_template(messages)[1]["tool_calls"]
+    assert ("INVALID_JSON" in shown["function"]["arguments"]) == (depth > MOST_DEPTH)
+
+
+def test_arguments_that_hold_too_much() -> None:
+    """All of them together: they are JSON in a body that is counted without them."""
+    arguments = json.dumps({"a": [[]] * (MOST_PARTS // 8)})
+    calls = [{"id": "a", "function": {"name": "f", "arguments": arguments}}] * 9
+    with pytest.raises(ApiError, match="arguments of the calls"):
+        for_template([{"role": "assistant", "tool_calls": calls}])
+    assert for_template([{"role": "assistant", "tool_calls": calls[:6]}])
+
+
+def test_numbers_with_a_fraction_cost_one_more_look() -> None:
+    """Not one for each."""
+    tokens = [7.0] * 20_000
+    assert cpu_s(lambda: checked({"tokens": tokens}, DetokenizeRequest)) < 0.5
+    body: dict[str, Any] = {"prompt": "x", "n": 2.0, "max_tokens": 3.0, "stop_token_ids": [4.0, 5]}
+    request = checked(body, CompletionRequest)
+    assert (request.n, request.max_tokens, request.stop_token_ids) == (2, 3, [4, 5])
+    with pytest.raises(ApiError, match=r"'tokens\[1\]' must be an integer"):
+        checked({"tokens": [1.0, 1.5]}, DetokenizeRequest)
+
+
+def test_results_find_their_calls_at_once() -> None:
+    calls = [{"id": f"{i}", "function": {"name": "f", "arguments": ""}} for i in range(9000)]
+    results = [{"role": "function", "name": "f", "content": ""}] * 9000
+    shown: list[Any] = []
+    took_s = cpu_s(lambda: shown.extend(for_template([{"role": "assistant", "tool_calls": calls}, *results])))
+    assert shown[-1]["tool_call_id"] == "8999"
+    assert took_s < 1
+
+
+def test_turns_in_a_row_are_joined_at_once() -> None:
+    turns = [{"role": "user", "content": "x" * 300}] * 20_000
+    request = checked({"messages": turns}, CountRequest)
+    shown: list[Any] = []
+    took_s = cpu_s(lambda: shown.extend(messages_of(request)))
+    assert len(shown[0]["content"]) == 301 * 20_000 - 1
+    assert took_s < 0.5
+
+
+@pytest.mark.parametrize("separators", [(", ", ": "), (",", ":")])
+def test_json_in_pieces_is_the_same(separators: tuple[str, str]) -> None:
+    write = partial(json.dumps, separators=separators, ensure_ascii=False)
+    rows = [[], [1, 2], [{"a": "漢"}], []]
+    text = '"\\\ud800' * BATCH
+    long = {
+        "a": Batches(lambda: rows),
+        "b": [LongText(text), Batches(list)],
+        "c": {"d": Batches(lambda: rows)},
+    }
+    flat = [1, 2, {"a": "漢"}]
+    found = list(pieces(long, write))
+    assert "".join(found) == write({"a": flat, "b": [text, []], "c": {"d": flat}})
+    assert max(map(len, found)) < 4 * BATCH
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**CHAT, "logprobs": True, "top_logprobs": 20}),
+        ("/v1/completions", {**COMPLETION, "logprobs": 20}),
+    ],
+)
+def test_a_long_answer_goes_out_in_pieces(kept_frontend: Frontend, path: str, body: dict[str, Any]) -> None:
+    """What was made is sent before the rest is."""
+    asked = {**body, "n": 8, "max_tokens": 100, "ignore_eos": True}
+    with kept_frontend.client.stream("POST", path, json=asked) as response:
+        assert response.headers.get("transfer-encoding") == "chunked"
+        parts = list(response.iter_raw())
+    content = b"".join(parts)
+    assert len(content) > 4 * PIECE
+    for choice in json.loads(content)["choices"]:
+        told = choice["logprobs"]
+        assert len(told["content"] if "content" in told else told["top_logprobs"]) == 100
+
+
+def test_the_tokens_of_a_long_text(kept_frontend: Frontend) -> None:
+    body = {"prompt": "x y" * BATCH, "return_token_strs": True}
+    found = kept_frontend.client.post("/tokenize", json=body).json()
+    assert found["count"] == len(found["tokens"]) == len(found["token_strs"]) > BATCH
+    back = kept_frontend.client.post("/detokenize", json={"tokens": found["tokens"]}).json()
+    assert back == {"prompt": body["prompt"]}
