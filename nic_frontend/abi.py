@@ -22,6 +22,7 @@ class JsonShape(ctypes.Structure):
         ("parts", ctypes.c_uint64),
         ("commas", ctypes.c_uint64),
         ("depth", ctypes.c_uint64),
+        ("number", ctypes.c_uint64),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -139,6 +140,7 @@ class Endpoints:
                 scope, receive, held, options.max_body_bytes, options.body_timeout_s
             )
             body = parse_object(content)
+            await asyncio.sleep(0)  # other calls' turn
             self._check_model(body.get("model") or None)  # without a name it means the one that is served
             yield body
 

@@ -14,6 +14,7 @@ from nic_frontend.library import library
 # An object or member costs up to 0.6 us to read and as much again in each step behind that; a number 0.07 us.
 MOST_PARTS = 1 << 16
 MOST_VALUES = 1 << 20
+MOST_DIGITS = 1000  # characters of a number: reading it takes time that grows with their square
 MOST_DEPTH = 128  # Python's own readers and writers, and those of the templates' process, take 500 and more
 
 
@@ -25,6 +26,7 @@ class Shape(NamedTuple):
     parts: int  # objects, arrays and members of objects
     values: int  # one behind each comma
     depth: int
+    number: int  # characters of the longest one
 
     def check(self, parts: int = MOST_PARTS) -> None:
         """Raises TooMuch, with what is too much and how much may be."""
@@ -36,13 +38,15 @@ class Shape(NamedTuple):
             )
         if self.values > MOST_VALUES:
             raise TooMuch(f"has more than {MOST_VALUES} values in arrays and objects, which is the most")
+        if self.number > MOST_DIGITS:
+            raise TooMuch(f"has a number of {self.number} characters, and may have such of {MOST_DIGITS}")
 
 
 def shape_of(text: bytes) -> Shape:
     """Of a text in UTF-8. Python's lock is not held meanwhile."""
     shape = JsonShape()
     library().blink_json_shape(text, len(text), ctypes.byref(shape))
-    return Shape(shape.parts, shape.commas, shape.depth)
+    return Shape(shape.parts, shape.commas, shape.depth, shape.number)
 
 
 def read_json(text: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
-from nic_frontend.json_text import MOST_DEPTH, MOST_PARTS, MOST_VALUES, shape_of
+from nic_frontend.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, MOST_VALUES, shape_of
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
@@ -63,6 +64,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
             "this model has no chat template; use /v1/completions", talk.param, "unsupported_parameter"
         )
     served.limits.max_answer(len(talk.messages), talk.param)  # a message has at least one token (F10)
+    await asyncio.sleep(0)  # other calls' turn: conversations may be long
     options, warnings = thinking(talk, template.forms)
     tools = talk.tools or None
     text = await template.render(talk.messages, talk.generate, options, tools)
@@ -192,7 +194,9 @@ class _Calls:
                 "messages",
                 "invalid_value",
             )
-        return {INVALID: text} if shape.depth > MOST_DEPTH else read_arguments(text)
+        if shape.depth > MOST_DEPTH or shape.number > MOST_DIGITS:
+            return {INVALID: text}
+        return read_arguments(text)
 
 
 def _message(message: Message, calls: _Calls) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -72,6 +73,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     tools = [
         tool for given, where in _tools(request) for tool in functions_of(given, schema.FunctionTool, *where)
     ]
+    await asyncio.sleep(0)  # other calls' turn: there may be many
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
     one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, schema.FunctionChoice)
     constraint = chosen(functions, *_choice(request), one_call, _content(request))

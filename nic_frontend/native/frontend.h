@@ -38,6 +38,7 @@ struct blink_json_shape {
   uint64_t parts;  /* objects, arrays and members of objects */
   uint64_t commas; /* one less than the values of an array, or the members of an object */
   uint64_t depth;  /* of arrays and objects in each other; 1 for one that holds none */
+  uint64_t number; /* characters of the longest one */
 };
 /* Of a text in UTF-8 that may be JSON: what a reader of JSON would make of it, and no less where it would fail. */
 BLINK_EXPORT void blink_json_shape(const char* text, uint64_t bytes, struct blink_json_shape* shape);

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from harness import Frontend, StartFrontend
+from harness import Frontend
 from mock_backend import MockBackend
 from templates import HERMES, write_model_with
 from turns import Turns
@@ -85,7 +85,7 @@ LISTS = {
     "prompts of tokens": at_limit("/v1/completions", "prompt", "[7]"),
     "prompts of texts": at_limit("/v1/completions", "prompt", '"x"'),
     "prompt that is none": at_limit("/v1/completions", "prompt", "7.5"),
-    "big numbers": at_limit("/v1/completions", "prompt", "9" * 4300),
+    "big numbers": at_limit("/v1/completions", "prompt", "9" * 1000),
     "many digits": at_limit("/v1/completions", "prompt", "0." + "9" * 200),
     "tokens": at_limit("/detokenize", "tokens", "7"),
     "tokens as floats": at_limit("/detokenize", "tokens", "7.0"),
@@ -108,7 +108,7 @@ MAPS = {
     "very many unknown fields": (CHAT, {**PAIR, **members(350_000)}),
     "biases": (CHAT, {**PAIR, "logit_bias": members(MOST_PARTS - 20)}),
     "template's options": (CHAT, {**PAIR, "chat_template_kwargs": members(MOST_PARTS - 20)}),
-    "metadata": (RESPONSES, {"input": "x", "metadata": {k: "v" for k in members(MOST_PARTS - 20)}}),
+    "metadata": (RESPONSES, {"input": "x", "metadata": dict.fromkeys(members(MOST_PARTS - 20), "v")}),
     "schema": (
         CHAT,
         {
