@@ -104,6 +104,14 @@ def _fast_encoder(path: Path, reference: Encoder, added: list[str]) -> Encoder:
     return encode
 
 
+def _array(tokens: list[int]) -> NDArray[np.uint32]:
+    """In parts, because Python's lock is held for each."""
+    found = np.empty(len(tokens), np.uint32)
+    for start in range(0, len(tokens), LONG_TEXT):
+        found[start : start + LONG_TEXT] = tokens[start : start + LONG_TEXT]
+    return found
+
+
 class _Added(msgspec.Struct):
     id: int
 
@@ -178,7 +186,7 @@ class Tokenizer:
         """
 
         def encode() -> list[NDArray[np.uint32]]:
-            return [np.array(self._encode(text, special), dtype=np.uint32) for text in texts]
+            return [_array(self._encode(text, special)) for text in texts]
 
         try:
             return await self._beside_streams(encode, sum(map(len, texts)))

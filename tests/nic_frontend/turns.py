@@ -44,6 +44,8 @@ class Turns:
         self._turned.clear()
         assert self._turned.wait(WAIT_S)
         self.longest_s = 0.0
-        work()
-        self._watching = False
+        try:
+            work()
+        finally:
+            self._watching = False
         return self.longest_s
