@@ -41,18 +41,22 @@ async def _bans(words: list[str], served: Served) -> list[list[int]]:
     """
     plain = [word.lstrip() or word for word in words]
     texts = [text for word in plain for text in (word, f" {word}")]
-    encoded = [
-        tokens.tolist() for tokens in await served.tokenizer.encode(texts, special=False, param="bad_words")
-    ]
+    arrays = await served.tokenizer.encode(texts, special=False, param="bad_words")
+    _check_bans(sum(map(len, arrays[::2])))  # before lists are made, which take long where there are so many
+    encoded = [tokens.tolist() for tokens in arrays]
     bans = []
     for word, spaced in zip(encoded[::2], encoded[1::2], strict=True):
         bans += [word] if word else []
         if spaced and (not word or (spaced[0] != word[0] and len(spaced) == len(word))):
             bans.append(spaced)
-    if (tokens := sum(map(len, bans))) > abi.MAX_BAN_WORDS:
+    _check_bans(sum(map(len, bans)))
+    return bans
+
+
+def _check_bans(tokens: int) -> None:
+    if tokens > abi.MAX_BAN_WORDS:
         raise bad_request(
             f"'bad_words' has {tokens} tokens in all, it may have {abi.MAX_BAN_WORDS}",
             "bad_words",
             "invalid_value",
         )
-    return bans

@@ -38,9 +38,8 @@ class Job:
         """What was accepted and does not mean what the client may think."""
         if not self.warnings:
             return {}
-        text = "; ".join(self.warnings)
-        printable = "".join(c if " " <= c <= "~" else "?" for c in text)
-        return {WARNING: printable[:MAX_WARNING]}
+        text = "; ".join(self.warnings)[:MAX_WARNING]  # names in it may be as long as a body
+        return {WARNING: "".join(c if " " <= c <= "~" else "?" for c in text)}
 
 
 Parser = Callable[[dict[str, Any], Served], Awaitable[Job]]

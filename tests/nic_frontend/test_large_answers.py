@@ -166,6 +166,12 @@ def test_a_long_answer_goes_out_in_pieces(kept_frontend: Frontend, path: str, bo
         assert len(told["content"] if "content" in told else told["top_logprobs"]) == 100
 
 
+def test_a_warning_of_a_long_name(kept_frontend: Frontend) -> None:
+    body = {**CHAT, "chat_template_kwargs": {"é" * 1_000_000: 1}}
+    response = kept_frontend.client.post("/v1/chat/completions", json=body)
+    assert len(response.headers["x-blink-warning"]) == 1000
+
+
 def test_the_tokens_of_a_long_text(kept_frontend: Frontend) -> None:
     body = {"prompt": "x y" * BATCH, "return_token_strs": True}
     found = kept_frontend.client.post("/tokenize", json=body).json()

@@ -148,6 +148,7 @@ TEXTS = {
         "name of a tool": (CHAT, lambda given: {**PAIR, "tools": [{"function": {"name": given}}]}),
         "bad word": (CHAT, lambda given: {**PAIR, "bad_words": [given]}),
         "unknown field": (CHAT, lambda given: {**PAIR, given: 1}),
+        "option": (CHAT, lambda given: {**PAIR, "chat_template_kwargs": {given: 1}}),
     }.items()
 }
 

@@ -21,6 +21,7 @@ TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
 BOUND = re.compile(r"Expected `(?P<type>\w+)` (?P<of_length>of length )?(?P<operator>[<>=]+) (?P<bound>.*)")
 PATTERN = re.compile(r"Expected `str` matching regex '(?P<pattern>.*)'")
 MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+MOST_WHOLE = 1 << 18  # values of an array whose integers may be written with a fraction (F10)
 ITEMS = "[]"  # all that an array has
 ANY_KEY = "any key"  # of an object, where msgspec does not say which
 NAMES = {
@@ -97,7 +98,7 @@ def _make_integers(body: Any, path: tuple[str, ...]) -> None:
     """Replaces whole numbers that were written with a fraction at a path of `integers`."""
     *before, last = path
     holder = _at(body, before)
-    if last == ITEMS and isinstance(holder, list):
+    if last == ITEMS and isinstance(holder, list) and len(holder) <= MOST_WHOLE:
         holder[:] = map(_integer, holder)
     elif isinstance(holder, dict) and last in holder:
         holder[last] = _integer(holder[last])
