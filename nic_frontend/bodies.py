@@ -23,6 +23,11 @@ class Body:
         self._bodies.take(self.counted - before)
 
     @property
+    def size(self) -> int:
+        """Bytes that have come."""
+        return self._size
+
+    @property
     def counted(self) -> int:
         return max(0, self._size - SMALL)
 

@@ -132,9 +132,12 @@ class Endpoints:
             )  # fmt: skip
 
     @asynccontextmanager
-    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[dict[str, Any]]:
-        """The request's object. Its memory counts until nobody needs it any more."""
+    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[tuple[dict[str, Any], int]]:
+        """The request's object, and how many bytes it came in. Its memory counts until nobody needs it any
+        more. Raises ApiError 429 before it is read where the request's key has used up a limit.
+        """
         options = self._service.options
+        self._service.budgets.check(record_of(scope).key)
         with self._service.bodies.new() as held:
             content = await read_json_body(
                 scope, receive, held, options.max_body_bytes, options.body_timeout_s
@@ -142,23 +145,28 @@ class Endpoints:
             body = parse_object(content)
             await asyncio.sleep(0)  # other calls' turn
             self._check_model(body.get("model") or None)  # without a name it means the one that is served
-            yield body
+            yield body, held.size
 
     def _asking(self, answer: Asked) -> Handler:
         """An endpoint that answers by itself."""
 
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-            async with self._body(scope, receive) as body:
-                answered = await answer(body, self._served_to(scope, receive))
+            async with self._body(scope, receive) as (body, size):
+                with self._service.budgets.admitted(record_of(scope).key, [], size):
+                    answered = await answer(body, self._served_to(scope, receive, admitted=True))
             await respond_json(send, 200, answered)
 
         return handler
 
-    def _served_to(self, scope: Scope, receive: Receive) -> Served:
-        """The model as one request sees it."""
+    def _served_to(self, scope: Scope, receive: Receive, *, admitted: bool = False) -> Served:
+        """The model as one request sees it, which its key's limits have `admitted` or not yet."""
         service, key = self._service, record_of(scope).key
         return service.served.to(
-            Asker(scope["client_number"], lambda: disconnected(receive), lambda: service.budgets.working(key))
+            Asker(
+                scope["client_number"],
+                lambda: disconnected(receive),
+                lambda: service.budgets.working(key, admitted=admitted),
+            )
         )
 
     def _generating(self, parse: Parser) -> Handler:
@@ -167,7 +175,7 @@ class Endpoints:
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
             arrived = time.perf_counter()
             service = self._service
-            async with self._body(scope, receive) as body:
+            async with self._body(scope, receive) as (body, _):
                 fill_in(body, service.sampling_defaults)
                 job = await parse(body, self._served_to(scope, receive))
             requests = self._requests(job, arrived, scope["client_number"])

@@ -31,6 +31,7 @@ ENTRIES = 2 * MOST_KEYS  # keys that were taken out of the file keep theirs
 BUDGET_BYTES = ENTRIES * ENTRY.itemsize  # in the segment, behind the figures
 MINUTE_S = 60.0
 TOKENS_PER_S = 1000.0  # that a second of a processor counts as
+BYTES_OF_TOKEN = 4  # of a body that is tokenized, rendered or counted, and for which nothing is generated
 
 
 class KeyBudgets:
@@ -41,12 +42,24 @@ class KeyBudgets:
         with segment.locked():
             self._entries()["open"][:, lease] = 0  # a frontend that died left its own
 
+    def check(self, key: Key | None) -> None:
+        """Raises ApiError 429 when `key` has used up a limit: before anything is read or done for it."""
+        if key is None or not key.has_limits:
+            return
+        with self._segment.locked():
+            entry = self._entry(key)
+            _refill(entry, key)
+            if (error := _refusal(entry, key)) is not None:
+                raise error
+
     def _entries(self) -> NDArray[np.void]:
         return np.frombuffer(self._segment.memory, ENTRY, ENTRIES, FIGURES_BYTES)
 
     @contextlib.contextmanager
-    def admitted(self, key: Key | None, requests: list[Request]) -> Iterator[None]:
-        """While a call of these choices is answered. Raises ApiError 429 when `key` has used up a limit."""
+    def admitted(self, key: Key | None, requests: list[Request], n_bytes: int = 0) -> Iterator[None]:
+        """While a call of these choices is answered, or one without choices whose body has `n_bytes`, as to
+        tokenize it. Raises ApiError 429 when `key` has used up a limit.
+        """
         if key is None or not key.has_limits:
             yield
             return
@@ -56,7 +69,7 @@ class KeyBudgets:
             if (error := _refusal(entry, key)) is not None:
                 raise error
             entry["requests"] -= 1
-            entry["tokens"] -= sum(len(request.prompt) for request in requests)
+            entry["tokens"] -= sum(len(request.prompt) for request in requests) + n_bytes // BYTES_OF_TOKEN
             entry["open"][self._lease] += 1
         try:
             yield
@@ -66,14 +79,17 @@ class KeyBudgets:
                 entry["open"][self._lease] -= min(entry["open"][self._lease], 1)
 
     @contextlib.contextmanager
-    def working(self, key: Key | None) -> Iterator[Callable[[float, bool], None]]:
-        """While something is computed for a request that is not admitted yet, such as its grammar. What this
+    def working(self, key: Key | None, *, admitted: bool = False) -> Iterator[Callable[[float, bool], None]]:
+        """While something is computed for a request that may not be `admitted` yet, as its grammar. What this
         yields is told what that took: seconds of a processor, and whether the request was refused then.
 
         Raises ApiError 429 when `key` has used up a limit.
         """
         if key is None or not key.has_limits:
             yield lambda spent_s, refused: None
+            return
+        if admitted:  # it counts as open, and as a request, already
+            yield lambda spent_s, refused: self._charge(key, spent_s, False)
             return
         with self._segment.locked():
             entry = self._entry(key)

@@ -84,6 +84,42 @@ def test_frontends_of_a_host_share_a_keys_limits(
     assert complete(second, "a-long-secret").status_code == 429
 
 
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("/tokenize", {"prompt": "hello" * 100}),
+    ("/detokenize", {"tokens": [5, 6]}),
+    ("/v1/completions/render", {"prompt": "hello"}),
+    ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "hi"}]}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), ASKED)
+def test_what_the_frontend_answers_by_itself_counts_as_well(
+    backend: MockBackend, start_frontend: StartFrontend, keys_file: Path, path: str, body: dict[str, Any]
+) -> None:
+    """Tokenizing is work, and who has used a key's limits up has none done."""
+    frontend = start_frontend(backend, api_keys=keys_file)
+    bearer = {"authorization": "Bearer a-long-secret"}
+    statuses = [frontend.client.post(path, json=body, headers=bearer).status_code for _ in range(3)]
+    assert 429 not in statuses[:2]
+    assert statuses[2] == 429
+    assert complete(frontend, "a-long-secret").status_code == 429
+    assert complete(frontend, "another-secret").status_code == 200
+
+
+def test_a_used_up_key_is_refused_before_its_body_is_read(
+    backend: MockBackend, start_frontend: StartFrontend, keys_file: Path
+) -> None:
+    frontend = start_frontend(backend, api_keys=keys_file)
+    for _ in range(2):
+        assert complete(frontend, "a-long-secret").status_code == 200
+    broken = frontend.client.post(
+        "/v1/completions",
+        content=b"{",
+        headers={"authorization": "Bearer a-long-secret", "content-type": "application/json"},
+    )
+    assert broken.status_code == 429
+
+
 def test_requests_at_a_time(backend: MockBackend, start_frontend: StartFrontend, keys_file: Path) -> None:
     keys_file.write_text(TWO.replace("requests-per-minute = 2", "concurrent = 1"))
     frontend = start_frontend(backend, api_keys=keys_file)
@@ -199,6 +235,16 @@ def test_tokens_are_paid_for_by_prompt_and_answer_and_come_back(tmp_path: Path, 
         pass
     with pytest.raises(ApiError), held.admitted(key, []):
         pass
+
+
+def test_what_is_only_tokenized_is_paid_for_by_its_length(tmp_path: Path, clock: list[float]) -> None:
+    held, key = budgets(tmp_path / "b"), make_key(tokens_per_minute=60, concurrent=1)
+    with held.admitted(key, [], 4 * 61), held.working(key, admitted=True) as charge:
+        charge(0.001, True)  # of its grammar; the request itself is the one that is open
+    with pytest.raises(ApiError, match="tokens-per-minute"):
+        held.check(key)
+    clock[0] += 10
+    held.check(key)
 
 
 def test_what_a_dead_frontend_had_open_is_forgotten_by_the_next_one(tmp_path: Path) -> None:
