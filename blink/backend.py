@@ -128,7 +128,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    reopen_log = child.begin(namespace)
+    on_hangup = child.begin(namespace)
     values = public_name(namespace.model) | given(namespace, (RING, LEASES, *FLAGS))
     rdma = given(namespace, RDMA_FLAGS)
     if namespace.rdma_listen:
@@ -144,7 +144,7 @@ def main(namespace: argparse.Namespace) -> int:
         service.ready()
 
     try:
-        return run(options, ready, service.lives, reopen_log)
+        return run(options, ready, service.lives, on_hangup)
     except SchedulerHangs as error:
         say(f"error: {error}")
         os._exit(1)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from blink.errors import CommandError
 from blink.stderr import LogFile
+from blink.terminal import Terminal
 from ringbuffer.messages import FORMATS, choose_format, say
 
 ORPHAN_S = 60.0  # for a process whose supervisor died to end in order
@@ -71,13 +72,19 @@ def open_log(namespace: argparse.Namespace) -> Callable[[], None]:
 
 
 def begin(namespace: argparse.Namespace) -> Callable[[], None]:
-    """What a child does first. Returns what SIGHUP has to do for its log.
+    """What a child does first. Returns what SIGHUP has to do here, beside what else is read again.
 
     Raises CommandError when its supervisor has ended, and as `open_log` does.
     """
-    reopen_log = open_log(namespace)
+    terminal, reopen_log = Terminal(), open_log(namespace)
     end_with_parent(namespace.lease_fd)
-    return reopen_log
+
+    def on_hangup() -> None:
+        if terminal.is_gone():
+            os.kill(os.getpid(), signal.SIGINT)
+        reopen_log()
+
+    return on_hangup
 
 
 def end_with_parent(lease_fd: int | None) -> None:

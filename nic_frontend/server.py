@@ -53,7 +53,7 @@ class Server(uvicorn.Server):
         service: Service,
         ready: Callable[[], None] | None,
         lives: Callable[[], None] = lambda: None,
-        reopen_log: Callable[[], None] = lambda: None,
+        on_hangup: Callable[[], None] = lambda: None,
     ) -> None:
         options = service.options
         self._connections = Connections(options.max_connections)
@@ -80,7 +80,7 @@ class Server(uvicorn.Server):
         self._service = service
         self._ready = ready
         self._lives = lives
-        self._reopen_log = reopen_log
+        self._on_hangup = on_hangup
         self._asked_by: set[int] = set()  # signals, to end
         service.on_given_up = self._end
 
@@ -88,8 +88,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def read_again(self) -> None:
-        """What may have been renewed or rotated: the certificate, the keys, the log."""
-        self._reopen_log()
+        """After SIGHUP: certificate and keys may have been renewed, and the log rotated."""
+        self._on_hangup()
         self._service.keys.look()
         if self._certificate is not None:
             self._certificate.read_again()
@@ -105,7 +105,8 @@ class Server(uvicorn.Server):
         """How long a connection's next request is waited for after the signal."""
         if self._asked_by != {signal.SIGTERM}:
             return LINGER_S
-        return max(LINGER_S, min(KEEP_ALIVE_S, self._service.options.drain_timeout_s))
+        # The other half of the drain timeout is left for the request that comes last.
+        return max(LINGER_S, min(KEEP_ALIVE_S, self._service.options.drain_timeout_s / 2))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -195,10 +196,10 @@ def serve(
     options: FrontendOptions,
     ready: Callable[[str, int], None] | None = None,
     lives: Callable[[], None] = lambda: None,
-    reopen_log: Callable[[], None] = lambda: None,
+    on_hangup: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until SIGTERM or SIGINT. `ready` is called once with the address when requests are accepted,
-    `lives` some times a second while the event loop turns, and `reopen_log` when SIGHUP comes.
+    `lives` some times a second while the event loop turns, and `on_hangup` when SIGHUP comes.
 
     Raises TransportError when the ring cannot be used, or not any more, FileNotFoundError or ValueError when
     the model's files cannot be, and OSError when the address is taken.
@@ -221,7 +222,7 @@ def serve(
                 if ready is not None:
                     ready(host, port)
 
-            Server(service, announce, lives, reopen_log).run(sockets=[listener])
+            Server(service, announce, lives, on_hangup).run(sockets=[listener])
             if service.given_up is not None:
                 raise TransportError(service.given_up)
         finally:

