@@ -11,7 +11,7 @@ import pytest
 from limits import PROGRAM_S
 from serve_process import ROOT
 
-# In a mount namespace whose /dev/shm is small: a server that serves. Its memory is filled, and its backend killed.
+# In a mount namespace whose /dev/shm is small. The memory is filled, and the backend of a server killed.
 SCRIPT = """
 set -eu
 mount -t tmpfs -o size=64m tmpfs /dev/shm
