@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from blink.errors import CommandError
+from blink.files import CheckedPath, writable_file
 from blink.stderr import LogFile
 from blink.terminal import Terminal
 from ringbuffer.messages import FORMATS, choose_format, say
@@ -30,7 +31,8 @@ def add_log_flags(parser: argparse._ActionsContainer) -> None:
     """Of a server and of its children alike."""
     parser.add_argument(
         "--log-file",
-        type=Path,
+        action=CheckedPath,
+        check=writable_file,
         metavar="FILE",
         help="append the log to this file, which SIGHUP opens again (default: standard error)",
     )

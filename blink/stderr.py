@@ -96,7 +96,8 @@ class LogFile:
         sys.stderr = Stderr(2)  # the one before may write to another description of a pipe
 
     def reopen(self) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_CLOEXEC
+        # A FIFO that nobody reads would be waited for.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK
         descriptor = os.open(self._path, flags, 0o640)
         os.dup2(descriptor, 2)  # at once for every thread, and inherited by children
         os.close(descriptor)

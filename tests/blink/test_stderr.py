@@ -17,7 +17,7 @@ import httpx
 import pytest
 from serve_process import ROOT, complete
 
-from blink.stderr import Stderr
+from blink.stderr import LogFile, Stderr
 
 
 def test_lines_are_written_whole_and_in_order(tmp_path: Path) -> None:
@@ -126,3 +126,9 @@ def test_a_service_outlives_the_reader_of_its_log() -> None:
 def _children(parent: int, plane: str) -> list[int]:
     found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(parent)], capture_output=True, text=True)
     return [int(line.split()[0]) for line in found.stdout.splitlines() if f" blink {plane} " in line]
+
+
+def test_a_log_file_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="No such device or address"):
+        LogFile(tmp_path / "fifo")
