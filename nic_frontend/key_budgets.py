@@ -47,10 +47,7 @@ class KeyBudgets:
         if key is None or not key.has_limits:
             return
         with self._segment.locked():
-            entry = self._entry(key)
-            _refill(entry, key)
-            if (error := _refusal(entry, key)) is not None:
-                raise error
+            self._entry_within_limits(key)
 
     def _entries(self) -> NDArray[np.void]:
         return np.frombuffer(self._segment.memory, ENTRY, ENTRIES, FIGURES_BYTES)
@@ -64,10 +61,7 @@ class KeyBudgets:
             yield
             return
         with self._segment.locked():
-            entry = self._entry(key)
-            _refill(entry, key)
-            if (error := _refusal(entry, key)) is not None:
-                raise error
+            entry = self._entry_within_limits(key)
             entry["requests"] -= 1
             entry["tokens"] -= sum(len(request.prompt) for request in requests) + n_bytes // BYTES_OF_TOKEN
             entry["open"][self._lease] += 1
@@ -92,10 +86,7 @@ class KeyBudgets:
             yield lambda spent_s, refused: self._charge(key, spent_s, False)
             return
         with self._segment.locked():
-            entry = self._entry(key)
-            _refill(entry, key)
-            if (error := _refusal(entry, key)) is not None:
-                raise error
+            entry = self._entry_within_limits(key)
             entry["open"][self._lease] += 1
         try:
             yield functools.partial(self._charge, key)
@@ -108,6 +99,14 @@ class KeyBudgets:
             entry = self._entry(key)
             entry["tokens"] -= spent_s * TOKENS_PER_S
             entry["requests"] -= refused  # it will not be admitted, which is what else counts
+
+    def _entry_within_limits(self, key: Key) -> np.void:
+        """The entry of a key. Within the lock. Raises ApiError 429 when the key has used up a limit."""
+        entry = self._entry(key)
+        _refill(entry, key)
+        if (error := _refusal(entry, key)) is not None:
+            raise error
+        return entry
 
     def _entry(self, key: Key) -> np.void:
         """The entry of a key, made where there is none yet. Within the lock.
