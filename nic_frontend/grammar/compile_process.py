@@ -36,8 +36,7 @@ from nic_frontend.grammar.refusal import LONE_SURROGATE, GrammarRefused, Grammar
 from nic_frontend.grammar.spelling import SpecialTexts
 
 READ_BYTES = 1 << 18
-MOST_GRAMMARS = 1_000  # and then another process
-MOST_RESIDENT = 192 << 20  # bytes, likewise: what a large one has taken is not all given back
+MOST_RESIDENT = 192 << 20  # bytes, and then another process: what a large one has taken is not all given back
 # What is loaded and made once is not to be missed in the first short slice.
 WARM_UP = json.dumps(
     {
@@ -82,10 +81,9 @@ class Compiler:
         self._special = special
         self._max_words = max_words
         self._clock = Clock()
-        self._made = 0
 
     def answer(self, level: int, source: bytes) -> Answer:
-        began = time.process_time()
+        began, is_last = time.process_time(), False
         try:
             with self._clock.limited(SLICES_S[level]):
                 outcome, content = self._outcome(source, SLICES_S[level])
@@ -95,9 +93,8 @@ class Compiler:
                 outcome, content = _refused(TOO_SLOW)
         except MemoryError:
             outcome, content = _refused("it takes more memory than it may")
-            self._made = MOST_GRAMMARS  # nobody knows what else it was needed for
-        self._made += 1
-        is_last = self._made >= MOST_GRAMMARS or _resident() > MOST_RESIDENT
+            is_last = True  # nobody knows what else it was needed for
+        is_last = is_last or _resident() > MOST_RESIDENT
         return Answer(outcome, time.process_time() - began, content, is_last)
 
     def _outcome(self, source: bytes, seconds: float) -> tuple[Outcome, bytes]:

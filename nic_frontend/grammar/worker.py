@@ -18,12 +18,14 @@ from nic_frontend.grammar.protocol import MEMORY_BYTES, READY, TOO_SLOW, Answer,
 START_S = 30.0  # until a process is ready: a busy machine takes a while
 END_S = 1.0  # until a process is gone that has closed its socket
 ANSWER_S = 30.0  # until it answers, however long it had to wait for a processor
+MOST_ANSWERS = 1_000  # and then another process: who breaks out of one has no more grammars in hand
 OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)  # what a grammar need not have caused
 
 
 class Worker:
     """`on_ready` is called when it may be given work; `on_answer` with what became of that; `on_end` when the
-    process is no more: with why, and whether what it was working at is to blame.
+    process is no more: with why, and whether what it was working at is to blame. What the process says
+    is believed only where it was asked: somebody may have broken out of a grammar.
     """
 
     def __init__(self, first_frame: bytes, max_words: int) -> None:
@@ -33,8 +35,13 @@ class Worker:
         self._channel: Channel | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._is_asked = False
+        self._answers = 0
         self.is_ready = False
         self.was_ready = False
+        self._tell_nobody()
+
+    def _tell_nobody(self) -> None:
         self.on_ready: Callable[[], None] = lambda: None
         self.on_answer: Callable[[Answer], None] = lambda answer: None
         self.on_end: Callable[[str, bool], None] = lambda why, to_blame: None
@@ -62,12 +69,19 @@ class Worker:
         """Gives it a source. It must be ready, and is again when it has answered."""
         assert self._channel is not None
         self.is_ready = False
+        self._is_asked = True
         self._channel.write(framed(bytes([level]) + source))
         self._watch(ANSWER_S)
 
     def kill(self) -> None:
-        """Ends the process; nobody is told. `wait` for it somewhere else than on the event loop."""
+        """Ends the process; nobody is told, not even by what is under way: another process may have the
+        place of this one by then. `wait` for it somewhere else than on the event loop.
+        """
         self._stop_watching()
+        self._tell_nobody()
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
         self.is_ready = False
         if self._channel is not None:
             self._channel.abandon()
@@ -90,8 +104,8 @@ class Worker:
             self._process.wait()
 
     def _on_frame(self, frame: bytes) -> None:
-        self._stop_watching()
-        if frame == READY:
+        if not self.was_ready and frame == READY:
+            self._stop_watching()
             self.is_ready = self.was_ready = True
             self.on_ready()
             return
@@ -100,11 +114,19 @@ class Worker:
         except ValueError:
             self._end("its answer makes no sense", True)
             return
-        if answer.is_last:
+        if not self._is_asked:
+            self._end("it answers what it was not asked", True)
+            return
+        self._stop_watching()
+        self._is_asked = False
+        self._answers += 1
+        on_answer = self.on_answer
+        if answer.is_last or self._answers >= MOST_ANSWERS:
+            answer = answer._replace(is_last=True)
             self.kill()
         else:
             self.is_ready = True
-        self.on_answer(answer)
+        on_answer(answer)
 
     def _on_channel_end(self, why: str) -> None:
         """The process has ended, or has said what it must not."""
@@ -123,6 +145,7 @@ class Worker:
             wait = functools.partial(process.wait, END_S)
             status = await asyncio.get_running_loop().run_in_executor(None, wait)
         why = TOO_SLOW if status == -signal.SIGPROF else "it takes too much memory, or too deep a stack"
+        self._ending = None
         self._end(why, status not in OUTSIDE)
 
     def _watch(self, seconds: float) -> None:
@@ -136,8 +159,9 @@ class Worker:
             self._deadline = None
 
     def _end(self, why: str, to_blame: bool) -> None:
+        on_end = self.on_end
         self.kill()
-        self.on_end(why, to_blame)
+        on_end(why, to_blame)
 
 
 def _spawned(arguments: Sequence[str], theirs: socket.socket) -> subprocess.Popen[bytes]:

@@ -1,0 +1,141 @@
+"""The processes that compile grammars when they die at a bad moment, do not start, or have been broken out of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from limits import WAIT_S
+from sources import MAX_WORDS, slow_source, source_of_choice
+
+from nic_frontend.grammar.compilers import SHORT_LEVELS, Compilers, Job
+from nic_frontend.grammar.protocol import READY, Answer, Outcome, packed, start_frame
+from nic_frontend.grammar.worker import Worker
+from nic_frontend.metrics import Metrics
+
+
+def job_of_choice(text: str) -> Job:
+    return Job(json.dumps(source_of_choice(text)).encode(), 0)
+
+
+def slow_job() -> Job:
+    return Job(json.dumps(slow_source(1)).encode(), 1)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+def is_up(worker: Worker | None) -> bool:
+    return worker is not None and worker.is_ready
+
+
+def run(work: Callable[[Compilers], Awaitable[None]]) -> None:
+    async def body() -> None:
+        compilers = Compilers(start_frame([], MAX_WORDS), MAX_WORDS, Metrics())
+        try:
+            await asyncio.wait_for(work(compilers), WAIT_S)
+        finally:
+            compilers.close()
+
+    asyncio.run(body())
+
+
+def children() -> set[int]:
+    """Of this process, those that live."""
+    found = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        found |= {int(pid) for pid in path.read_text().split()}
+    return {
+        pid for pid in found if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    }
+
+
+async def worker_at(compilers: Compilers, job: Job) -> Worker:
+    """Whoever works at a long slice of it."""
+    await until(lambda: job in compilers._jobs and job.level >= SHORT_LEVELS)
+    worker = compilers._workers[compilers._jobs.index(job)]
+    assert worker is not None
+    return worker
+
+
+def test_what_a_process_dies_of_is_not_told_of_the_one_that_takes_its_place() -> None:
+    """Its client leaves before that is known."""
+
+    async def work(compilers: Compilers) -> None:
+        before = children()
+        compilers.start()
+        await until(lambda: all(map(is_up, compilers._workers)))
+        job = slow_job()
+        asked = asyncio.ensure_future(compilers.compile(job))
+        worker = await worker_at(compilers, job)
+        assert worker._process is not None
+        place, process = compilers._workers.index(worker), worker._process
+        os.kill(process.pid, signal.SIGSEGV)
+        await until(lambda: worker._ending is not None)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        successor = compilers._workers[place]
+        assert successor is not None
+        assert successor is not worker
+        await until(lambda: is_up(successor))
+        await asyncio.get_running_loop().run_in_executor(None, process.wait)
+        for i in range(8):  # the end of the first would be told among these
+            answer = await compilers.compile(job_of_choice(f"{i}"))
+            assert answer.outcome == Outcome.BLOCK
+        assert compilers._workers[place] is successor
+        assert len(children() - before) == len(compilers._workers)
+
+    run(work)
+
+
+ANSWER = packed(Answer(Outcome.REFUSED, 0.0, b"x"))
+
+
+@pytest.mark.parametrize("frames", [[READY, READY], [READY, ANSWER], [ANSWER], [b""]])
+def test_a_process_that_says_what_it_was_not_asked_is_ended(frames: list[bytes]) -> None:
+    worker = Worker(b"", MAX_WORDS)
+    told: list[str] = []
+    worker.on_end = lambda why, to_blame: told.append(why)
+    for frame in frames:
+        worker._on_frame(frame)
+    assert len(told) == 1
+    assert not worker.is_ready
+
+
+def test_a_process_that_is_ready_twice_does_not_keep_its_place() -> None:
+    """While it works: it has no more time to answer than any other."""
+
+    async def work(compilers: Compilers) -> None:
+        job = slow_job()
+        asked = asyncio.ensure_future(compilers.compile(job))
+        worker = await worker_at(compilers, job)
+        worker._on_frame(READY)
+        assert worker not in compilers._workers
+        answer = await asked
+        assert (answer.outcome, answer.content) == (Outcome.REFUSED, b"its answer makes no sense")
+        assert (await compilers.compile(job_of_choice("x"))).outcome == Outcome.BLOCK
+
+    run(work)
+
+
+def test_a_process_answers_so_often_and_then_another_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted where nobody who breaks out of it can reach."""
+    monkeypatch.setattr("nic_frontend.grammar.worker.MOST_ANSWERS", 2)
+
+    async def work(compilers: Compilers) -> None:
+        compilers.start()
+        await until(lambda: all(map(is_up, compilers._workers)))
+        first = set(compilers._workers)
+        for i in range(3):
+            assert (await compilers.compile(job_of_choice(f"{i}"))).outcome == Outcome.BLOCK
+        assert compilers._metrics.grammar_process_restarts >= 1
+        assert not first >= set(compilers._workers)
+
+    run(work)
