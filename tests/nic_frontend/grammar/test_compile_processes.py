@@ -1,4 +1,4 @@
-"""The processes that compile grammars when they die at a bad moment, do not start, or have been broken out of."""
+"""Processes that compile grammars: they die at a bad moment, do not start, or have been broken out of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -65,8 +66,11 @@ async def worker_at(compilers: Compilers, job: Job) -> Worker:
     return worker
 
 
-def test_what_a_process_dies_of_is_not_told_of_the_one_that_takes_its_place() -> None:
+def test_what_a_process_dies_of_is_not_told_of_the_one_that_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its client leaves before that is known."""
+    known = threading.Event()
 
     async def work(compilers: Compilers) -> None:
         before = children()
@@ -77,6 +81,13 @@ def test_what_a_process_dies_of_is_not_told_of_the_one_that_takes_its_place() ->
         worker = await worker_at(compilers, job)
         assert worker._process is not None
         place, process = compilers._workers.index(worker), worker._process
+        wait = process.wait
+
+        def late(timeout: float | None = None) -> int:
+            known.wait(WAIT_S)
+            return wait(timeout)
+
+        monkeypatch.setattr(process, "wait", late)
         os.kill(process.pid, signal.SIGSEGV)
         await until(lambda: worker._ending is not None)
         asked.cancel()
@@ -85,7 +96,8 @@ def test_what_a_process_dies_of_is_not_told_of_the_one_that_takes_its_place() ->
         assert successor is not None
         assert successor is not worker
         await until(lambda: is_up(successor))
-        await asyncio.get_running_loop().run_in_executor(None, process.wait)
+        known.set()
+        await asyncio.gather(*compilers._background)
         for i in range(8):  # the end of the first would be told among these
             answer = await compilers.compile(job_of_choice(f"{i}"))
             assert answer.outcome == Outcome.BLOCK
