@@ -43,3 +43,13 @@ def confine(memory_bytes: int) -> None:
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))
     ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def be_quiet() -> None:
+    """What this process prints from now on goes nowhere. Its frontend's log may be a file, which a confined
+    process cannot write: to print would be an error, and another one in who handles the first.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)

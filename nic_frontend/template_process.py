@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from nic_frontend.chat_template import ChatTemplate, read_source
-from nic_frontend.confined import confine
+from nic_frontend.confined import be_quiet, confine
 from nic_frontend.errors import ApiError
 from nic_frontend.frames import Frames, framed
 
@@ -39,6 +39,7 @@ def rendered(template: ChatTemplate, request: bytes) -> bytes:
 def main() -> None:
     descriptor, directory, chat_template, most_text, memory_bytes, patience_s = sys.argv[1:]
     confine(int(memory_bytes))
+    be_quiet()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the frontend's, which ends in order
     connection = socket.socket(fileno=int(descriptor))
     frames = Frames(sys.maxsize)

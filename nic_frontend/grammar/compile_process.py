@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from nic_frontend.confined import confine
+from nic_frontend.confined import be_quiet, confine
 from nic_frontend.frames import Frames, framed
 from nic_frontend.grammar.answer import expression_of
 from nic_frontend.grammar.compiler import compiled
@@ -49,6 +49,7 @@ WARM_UP = json.dumps(
         "thinks": None,
     }
 ).encode()
+MOST_DETAIL = 200  # characters of an error that nobody foresaw
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -114,8 +115,8 @@ class Compiler:
             raise
         except Exception as error:  # whatever it is, this grammar is what cannot be compiled
             kind = type(error).__name__
-            print(f"a grammar failed: {kind}: {str(error)[:200]}", file=sys.stderr, flush=True)
-            return _refused(f"the compiler fails on it ({kind})")
+            text = f"the compiler fails on it ({kind})\n{kind}: {str(error)[:MOST_DETAIL]}"
+            return Outcome.FAILED, text.encode(errors="replace")
 
 
 def _refused(why: str) -> tuple[Outcome, bytes]:
@@ -130,6 +131,7 @@ def _resident() -> int:
 def main() -> None:
     descriptor, memory_bytes = map(int, sys.argv[1:])
     confine(memory_bytes)
+    be_quiet()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the frontend's, which ends in order
     connection = socket.socket(fileno=descriptor)
     frames = Frames(sys.maxsize)

@@ -2,8 +2,9 @@
 
 Each source is first given a short slice of a processor's time. What takes longer waits again at the next
 level, where slices are longer, until it has been given as much as a grammar may take. The first process keeps
-to short slices: somebody's small grammar never waits for long ones, however many large ones there are. At
-each level clients take turns. Where nobody waits, the shortest slice is left out: most schemas need the next.
+to short slices: somebody's small grammar never waits for long ones, however many large ones there are. Only
+while no other process can be started it works at everything. At each level clients take turns. Where nobody
+waits, the shortest slice is left out: most schemas need the next.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from nic_frontend.grammar.protocol import GRACE_S, SLICES_S, Answer, Outcome
+from nic_frontend.grammar.protocol import GRACE_S, MOST_TOLD, SLICES_S, Answer, Outcome
 from nic_frontend.grammar.turns import Turns
 from nic_frontend.grammar.worker import Worker
 from nic_frontend.metrics import Metrics
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 PROCESSES = 2
 MOST_WAITING = (256, 128, 48, 16)  # at each level
 SHORT_LEVELS = 2  # whose slices the first process works at
+RETRY_S = 1.0  # until a process is tried again that does not start, and twice as long each time after that,
+MOST_RETRY_S = 60.0  # and no longer than this
 ABANDONED_S = 0.1  # a process that would work longer than this for a client that has left is ended
 TRIES = 2  # of a source whose process was ended by somebody else
 
@@ -49,7 +52,10 @@ class Job:
 
 
 class Compilers:
-    """Lives on the event loop. The processes start with the first source, or with `start`; `close` them."""
+    """Lives on the event loop. The processes start with the first source, or with `start`; `close` them.
+    One that does not start is tried again later. Where none does, all that wait fail, and the next source
+    tries at once.
+    """
 
     def __init__(self, first_frame: bytes, max_words: int, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -58,12 +64,14 @@ class Compilers:
         self._levels = [Turns[Job](most) for most in MOST_WAITING]
         self._workers: list[Worker | None] = [None] * PROCESSES
         self._jobs: list[Job | None] = [None] * PROCESSES  # what each works at
+        self._failures = [0] * PROCESSES  # to start, one behind the other
+        self._retries: list[asyncio.TimerHandle | None] = [None] * PROCESSES
         self._background: set[asyncio.Future[None]] = set()
         self._closed: Exception | None = None
 
     def start(self) -> None:
-        for place, worker in enumerate(self._workers):
-            if worker is None:
+        for place in range(PROCESSES):
+            if self._workers[place] is None and (self._retries[place] is None or not any(self._workers)):
                 self._start(place)
 
     async def compile(self, job: Job) -> Answer:
@@ -88,6 +96,9 @@ class Compilers:
 
     def close(self) -> None:
         """The loop may have ended before."""
+        for retry in self._retries:
+            if retry is not None:
+                retry.cancel()
         for worker in self._workers:
             if worker is not None:
                 worker.close()
@@ -127,13 +138,16 @@ class Compilers:
 
     def _next(self, place: int) -> Job | None:
         levels = self._levels[:SHORT_LEVELS]
-        if place > 0:  # whatever has waited for longest: nothing waits for ever
+        if place > 0 or all(self._failures[1:]):  # whatever has waited for longest: nothing waits for ever
             levels = sorted(self._levels, key=_since)
         return next((job for level in levels if (job := level.next()) is not None), None)
 
     def _start(self, place: int) -> None:
+        if (retry := self._retries[place]) is not None:
+            retry.cancel()
+            self._retries[place] = None
         worker = self._workers[place] = Worker(self._first_frame, self._max_words)
-        worker.on_ready = self._dispatch
+        worker.on_ready = lambda: self._on_ready(place)
         worker.on_answer = lambda answer: self._on_answer(place, answer)
         worker.on_end = lambda why, to_blame: self._on_end(place, why, to_blame)
         self._keep(asyncio.ensure_future(self._started(place, worker)))
@@ -141,15 +155,24 @@ class Compilers:
     async def _started(self, place: int, worker: Worker) -> None:
         try:
             await worker.start()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: of a thread that does not start
             log.error("cannot start a process that compiles grammars: %s", error)
-            self._do_without(place)
+            if self._workers[place] is worker:
+                self._do_without(place)
 
     def _do_without(self, place: int) -> None:
-        """Until the next source comes: a process that does not even start would be started for ever."""
+        """For a while: a process that does not even start would be started for ever."""
         self._workers[place] = None
+        after_s = min(RETRY_S * 2 ** self._failures[place], MOST_RETRY_S)
+        self._failures[place] = min(self._failures[place] + 1, 16)
+        self._retries[place] = asyncio.get_running_loop().call_later(after_s, self._start, place)
         if not any(self._workers):
             self._fail_waiting(NoCompilers())
+        self._dispatch()
+
+    def _on_ready(self, place: int) -> None:
+        self._failures[place] = 0
+        self._dispatch()
 
     def _replace(self, place: int) -> None:
         """Another process in the place of one that is of no use any more."""
@@ -169,6 +192,8 @@ class Compilers:
         job, self._jobs[place] = self._jobs[place], None
         if answer.is_last:
             self._replace(place)
+        if answer.outcome == Outcome.FAILED:
+            answer = _logged(answer)
         if job is not None:
             job.spent_s += answer.spent_s
             if answer.outcome != Outcome.NOT_YET or job.level + 1 >= len(self._levels):
@@ -200,6 +225,13 @@ class Compilers:
 
 def _since(level: Turns[Job]) -> float:
     return level.first.since if level.first is not None else 0.0
+
+
+def _logged(answer: Answer) -> Answer:
+    """What is told of a fault of the compiler, as a refusal; the rest is for who looks after the server."""
+    told, _, detail = answer.content.partition(b"\n")
+    log.error("a grammar failed: %.*r", MOST_TOLD, detail.decode(errors="replace"))
+    return answer._replace(outcome=Outcome.REFUSED, content=told)
 
 
 def _finish(job: Job, answer: Answer) -> None:

@@ -30,6 +30,7 @@ class Outcome(IntEnum):
     BLOCK = 0  # and the block
     REFUSED = 1  # and why, in UTF-8
     NOT_YET = 2  # it takes longer than its slice
+    FAILED = 3  # by a fault of the compiler's, and why in a line for the client and another for the log
 
 
 class Answer(NamedTuple):
@@ -54,6 +55,8 @@ def unpacked(frame: bytes) -> Answer:
     outcome, is_last, spent_s = _HEAD.unpack_from(frame)
     if not 0 <= spent_s < 2 * (TIME_S + GRACE_S):
         raise ValueError("its time cannot be")
+    if outcome != Outcome.BLOCK and len(frame) > _HEAD.size + 4 * MOST_TOLD:
+        raise ValueError("it says too much")
     return Answer(Outcome(outcome), spent_s, frame[_HEAD.size :], bool(is_last))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from limits import WAIT_S
 from sources import MAX_WORDS, slow_source, source_of_choice
 
-from nic_frontend.grammar.compilers import SHORT_LEVELS, Compilers, Job
+from nic_frontend.grammar.compilers import SHORT_LEVELS, Compilers, Job, NoCompilers
 from nic_frontend.grammar.protocol import READY, Answer, Outcome, packed, start_frame
 from nic_frontend.grammar.worker import Worker
 from nic_frontend.metrics import Metrics
@@ -151,3 +152,92 @@ def test_a_process_answers_so_often_and_then_another_takes_its_place(monkeypatch
         assert not first >= set(compilers._workers)
 
     run(work)
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_what_cannot_be_started_is_done_without_and_tried_again(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that is left also works at what takes long."""
+    fails = True
+    start = Worker.start
+
+    async def work(compilers: Compilers) -> None:
+        async def starts(worker: Worker) -> None:
+            if fails and compilers._workers.index(worker) == place:
+                raise OSError("no memory")
+            await start(worker)
+
+        nonlocal fails
+        monkeypatch.setattr(Worker, "start", starts)
+        job = job_of_choice("x")
+        job.level = SHORT_LEVELS
+        assert (await compilers.compile(job)).outcome == Outcome.BLOCK
+        assert compilers._workers[place] is None
+        fails = False
+        await until(lambda: is_up(compilers._workers[place]))
+
+    monkeypatch.setattr("nic_frontend.grammar.compilers.RETRY_S", 0.2)
+    run(work)
+
+
+def test_where_nothing_can_be_started_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def starts(worker: Worker) -> None:
+        raise OSError("no memory")
+
+    async def work(compilers: Compilers) -> None:
+        for _ in range(2):
+            with pytest.raises(NoCompilers):
+                await compilers.compile(slow_job())
+        monkeypatch.undo()
+        assert (await compilers.compile(job_of_choice("x"))).outcome == Outcome.BLOCK
+
+    monkeypatch.setattr(Worker, "start", starts)
+    run(work)
+
+
+# A compiler with a fault that nobody foresaw, behind the grammar it warms up with.
+FAULTY = """
+import sys
+from nic_frontend.grammar import compile_process
+made, sound = [], compile_process.expression_of
+def faulty(*arguments):
+    made.append(1)
+    if len(made) > 1:
+        print("noise", file=sys.stderr, flush=True)
+        raise KeyError("first line\\nsecond line")
+    return sound(*arguments)
+compile_process.expression_of = faulty
+compile_process.main()
+"""
+
+
+def test_a_fault_of_the_compiler_is_logged_and_costs_no_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Also where what the frontend prints goes to a file, which its processes cannot write."""
+    monkeypatch.setattr(
+        "nic_frontend.grammar.worker.command",
+        lambda module, *arguments: [sys.executable, "-c", FAULTY, *map(str, arguments)],
+    )
+
+    async def work(compilers: Compilers) -> None:
+        for i in range(2):
+            answer = await compilers.compile(job_of_choice(f"{i}"))
+            assert answer.outcome == Outcome.REFUSED
+            assert answer.content == b"the compiler fails on it (KeyError)"
+        assert compilers._metrics.grammar_process_restarts == 0
+
+    printed = tmp_path / "stderr"
+    kept = os.dup(2)
+    try:
+        with printed.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+            run(work)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+    assert printed.read_bytes() == b""
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert all("KeyError: 'first line" in line and "\n" not in line for line in lines)

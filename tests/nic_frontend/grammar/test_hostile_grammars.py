@@ -324,6 +324,7 @@ def test_answers_that_are_none() -> None:
         b"\x07" + bytes(9),
         packed(Answer(Outcome.BLOCK, 1e9)),
         packed(Answer(Outcome.BLOCK, float("nan"))),
+        packed(Answer(Outcome.REFUSED, 0.0, bytes(10_000))),
     ):
         with pytest.raises(ValueError, match=r"."):
             unpacked(frame)
