@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Any
 
 from nic_frontend.api.fields import Neutral
@@ -11,7 +9,9 @@ from nic_frontend.api.schema.generation import Structured
 from nic_frontend.api.schema.structure import ResponseFormat, StructuredOutputs
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.content import Content
+from nic_frontend.grammar.refusal import LONE_SURROGATE
 from nic_frontend.grammar.store import check_length
+from nic_frontend.json_text import TooMuch, read_json
 
 GUIDED = {
     "guided_json": "json",
@@ -80,18 +80,18 @@ def _structured(wanted: StructuredOutputs) -> list[Content]:
     return found
 
 
-def _finite(written: str) -> float:
-    if not math.isfinite(number := float(written)):
-        raise ValueError(f"{written} is no finite number")
-    return number
-
-
 def _content(kind: str, source: Any, param: str) -> Content:
     if kind in IN_JSON and isinstance(source, str):
         check_length(len(source), param)  # before it is read, on the event loop
         try:
-            source = json.loads(source, parse_float=_finite, parse_constant=_finite)
-        except (ValueError, RecursionError) as error:
+            source = read_json(source.encode())
+        except TooMuch as error:
+            raise bad_request(f"'{param}' {error}", param, "invalid_value") from error
+        except UnicodeEncodeError as error:
+            raise bad_request(
+                f"'{param}' cannot be enforced: {LONE_SURROGATE}", param, "invalid_value"
+            ) from error
+        except ValueError as error:
             raise bad_request(f"'{param}' is not valid JSON: {error}", param, "invalid_value") from error
         if not isinstance(source, IN_JSON[kind]):
             raise bad_request(f"'{param}' must be {NAMES[kind]}", param, "invalid_value")

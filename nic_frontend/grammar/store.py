@@ -17,6 +17,7 @@ import msgspec
 
 from nic_frontend.errors import ApiError, bad_request, too_many_grammars, unavailable
 from nic_frontend.grammar.compilers import Compilers, Job, NoCompilers, TooManyWait
+from nic_frontend.grammar.finite import infinite_number
 from nic_frontend.grammar.protocol import Outcome, start_frame
 from nic_frontend.metrics import Metrics
 from nic_frontend.request import ClientGone
@@ -204,10 +205,16 @@ def _text_of(source: Source, param: str) -> bytes:
         with contextlib.suppress(ValueError, TypeError, OverflowError):  # what only the other encoder writes
             # The other encoder would take ten times as long to show that there is too much.
             check_length(len(msgspec.json.encode(source)), param)
-        text = json.dumps(source).encode()
+        text = json.dumps(source, allow_nan=False).encode()
     except RecursionError as error:
         raise bad_request(f"'{param}' has too many levels", param, "invalid_value") from error
     except ValueError as error:
+        if (where := infinite_number(source)) is not None:
+            raise bad_request(
+                f"'{param}' has a number that is not finite, which JSON does not have (at {where})",
+                param,
+                "invalid_value",
+            ) from error
         raise bad_request(f"'{param}' has a number with too many digits", param, "invalid_value") from error
     check_length(len(text), param)
     return text

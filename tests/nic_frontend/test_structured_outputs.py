@@ -30,6 +30,7 @@ JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema"
 TAGGED = {"structures": [{"begin": "<p>", "schema": SCHEMA, "end": "</p>"}], "triggers": ["<p"]}
 TAG = {"type": "tag", "begin": "<p>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</p>"}
 NEUTRAL = {"json": None, "disable_any_whitespace": False, "whitespace_pattern": None}
+IN_JSON = {"content-type": "application/json"}
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -125,7 +126,7 @@ def test_equal_grammars_are_compiled_and_written_once(
         ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag", "it must have a 'format'"),
         ({"structured_outputs": {"structural_tag": "[]"}}, "structured_outputs.structural_tag", "must be an object"),
         ({"structured_outputs": {"structural_tag": "{"}}, "structured_outputs.structural_tag", "is not valid JSON"),
-        ({"structured_outputs": {"json": '{"multipleOf": 1e999}'}}, "structured_outputs.json", "1e999 is no finite number"),
+        ({"structured_outputs": {"json": '{"multipleOf": 1e999}'}}, "structured_outputs.json", "not finite, which JSON does not have (at #/multipleOf)"),
         ({"structured_outputs": {"json": '{"not": {"pattern": 5}}'}}, "structured_outputs.json", "'pattern' must be a string (at #/not/pattern)"),
         ({"structured_outputs": {"json": {}, "whitespace_pattern": ""}}, "structured_outputs.whitespace_pattern", "is not supported"),
         ({"structured_outputs": {"json": {}, "disable_any_whitespace": True}}, "structured_outputs.disable_any_whitespace", "is not supported"),
@@ -154,6 +155,62 @@ def test_what_is_refused(frontend: Frontend, fields: dict[str, Any], param: str,
         assert error["param"] == param
         assert told in error["message"]
     assert not frontend.backend.accepted
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ('{"const":N}', "#/const"),
+        ('{"const":{"a/b":[1,N]}}', "#/const/a~1b/1"),
+        ('{"enum":[N],"multipleOf":2}', "#/enum/0"),
+        ('{"enum":[1,{"a":N}],"minimum":0}', "#/enum/1/a"),
+        ('{"multipleOf":N}', "#/multipleOf"),
+        ('{"type":"number","minimum":N}', "#/minimum"),
+        ('{"items":{"exclusiveMaximum":N}}', "#/items/exclusiveMaximum"),
+        ('{"type":"string","maxLength":N}', "#/maxLength"),
+        ('{"type":"integer","default":N}', "#/default"),
+        ('{"not":{"const":N}}', "#/not/const"),
+    ],
+)
+def test_numbers_that_json_does_not_have(frontend: Frontend, schema: str, place: str, number: str) -> None:
+    """Python reads them, and would write them into answers."""
+    written = schema.replace("N", number)
+    for value in (written, json.dumps(written)):
+        for field in ("guided_json", "structured_outputs"):
+            given = value if field == "guided_json" else f'{{"json":{value}}}'
+            body = f'{{"prompt":"x","max_tokens":4,"{field}":{given}}}'
+            answer = frontend.client.post("/v1/completions", content=body, headers=IN_JSON)
+            assert f"not finite, which JSON does not have (at {place})" in error_of(answer, 400)["message"]
+    assert not frontend.backend.accepted
+
+
+def test_numbers_that_json_does_not_have_in_a_strict_tool(speak: Speak) -> None:
+    frontend = speak(HERMES, "x")
+    parameters = {"type": "object", "properties": {"a": {"const": float("inf")}}}
+    tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": parameters}}
+    body = {**BODY, "tools": [tool], "tool_choice": "required"}
+    answer = frontend.client.post("/v1/chat/completions", content=json.dumps(body), headers=IN_JSON)
+    assert "(at #/properties/a/const of the tool 'f')" in error_of(answer, 400)["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[" * 200 + "]" * 200, "nests 200 levels deep, and may nest 128"),
+        (f'{{"enum":[{",".join(["{}"] * 70_000)}]}}', "objects, arrays and members of objects in all"),
+        (f'{{"const":{"9" * 2000}}}', "has a number of 2000 characters"),
+    ],
+    ids=["depth", "parts", "digits"],
+)
+@pytest.mark.parametrize("kind", ["json", "structural_tag"])
+def test_a_schema_in_a_text_is_counted_before_it_is_read(
+    frontend: Frontend, kind: str, text: str, told: str
+) -> None:
+    body = {**COMPLETION, "structured_outputs": {kind: text}}
+    error = error_of(frontend.client.post("/v1/completions", json=body), 400)
+    assert error["param"] == f"structured_outputs.{kind}"
+    assert told in error["message"]
 
 
 def test_a_backend_that_takes_no_grammars(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
