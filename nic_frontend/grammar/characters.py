@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from functools import cache
@@ -43,11 +44,24 @@ SPACE = single("\t", "\n", "\v", "\f", "\r", " ")
 LINE_ENDS = single("\n", "\r", "\u2028", "\u2029")
 
 
+# Where Unicode has characters that differ. To look at all others, too, would take four times as long.
+VARIED = (range(0x40000), range(0xE0000, 0xE1000))
+ALIKE: dict[str, Ranges] = {
+    "Cn": [(0x40000, 0xDFFFF), (0xE1000, 0xEFFFF), (0xFFFFE, 0xFFFFF), (0x10FFFE, LAST)],
+    "Co": [(0xF0000, 0xFFFFD), (0x100000, 0x10FFFD)],
+}
+
+
+@cache
+def _varied() -> tuple[tuple[int, str], ...]:
+    """The first code point and the characters of each part of VARIED."""
+    return tuple((points[0], "".join(map(chr, points))) for points in VARIED)
+
+
 @cache
 def python_class(escape: str) -> tuple[tuple[int, int], ...]:
     r"""What one of \d, \w and \s means to Python's re, or to ECMAScript: the characters that either takes."""
-    everything = "".join(map(chr, range(0xD800))) + "".join(map(chr, range(0xE000, LAST + 1)))
-    spans = (found.group() for found in re.finditer(f"(?:{escape})+", everything))
+    spans = (found.group() for _, text in _varied() for found in re.finditer(f"{escape}+", text))
     ranges = [(ord(span[0]), ord(span[-1])) for span in spans]
     return tuple(united(ranges, single("\ufeff") if escape == r"\s" else []))
 
@@ -76,11 +90,10 @@ def category(name: str) -> Ranges:
 
 @cache
 def _categories() -> dict[str, Ranges]:
-    found: dict[str, Ranges] = {}
-    for point in range(LAST + 1):
-        spans = found.setdefault(unicodedata.category(chr(point)), [])
-        if spans and spans[-1][1] == point - 1:
-            spans[-1] = (spans[-1][0], point)
-        else:
-            spans.append((point, point))
+    found = {name: list(ranges) for name, ranges in ALIKE.items()}
+    for point, text in _varied():
+        for name, group in itertools.groupby(map(unicodedata.category, text)):
+            following = point + sum(1 for _ in group)
+            found.setdefault(name, []).append((point, following - 1))
+            point = following
     return found

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from nic_frontend.confined import be_quiet, confine
 from nic_frontend.frames import Frames, framed
@@ -37,20 +38,20 @@ from nic_frontend.grammar.spelling import SpecialTexts
 
 READ_BYTES = 1 << 18
 MOST_RESIDENT = 192 << 20  # bytes, and then another process: what a large one has taken is not all given back
-# What is loaded and made once is not to be missed in the first short slice.
-WARM_UP = json.dumps(
-    {
-        "content": [
-            "json",
-            {"properties": {"a": {"type": "string", "pattern": "a"}, "b": {"type": "number"}}},
-        ],
-        "tools": [],
-        "calls": [False, True, None],
-        "thinks": None,
-    }
-).encode()
 MOST_DETAIL = 200  # characters of an error that nobody foresaw
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def _source(schema: Any) -> bytes:
+    return json.dumps(
+        {"content": ["json", schema], "tools": [], "calls": [False, True, None], "thinks": None}
+    ).encode()
+
+
+# What is loaded and made once is not to be missed in the first short slice. The tables of Unicode's
+# characters take longer than that slice: they are made as soon as the process is ready.
+WARM_UP = _source({"properties": {"a": {"type": "string", "pattern": "a"}, "b": {"type": "number"}}})
+CLASSES = _source({"type": "string", "pattern": r"^(\s|\S|\w|\W|\d|\D|\p{L}|\P{L})$"})
 
 
 class Clock:
@@ -143,6 +144,7 @@ def main() -> None:
                 compiler = Compiler(SpecialTexts(special_texts), max_words)
                 compiler.answer(len(SLICES_S) - 1, WARM_UP)
                 connection.sendall(framed(READY))
+                compiler.answer(len(SLICES_S) - 1, CLASSES)
                 continue
             answer = compiler.answer(frame[0], frame[1:])
             connection.sendall(framed(packed(answer)))

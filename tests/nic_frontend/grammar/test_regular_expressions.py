@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
+import unicodedata
+from collections.abc import Iterable
 
 import pytest
 from walking import RandomAnswers, grammar_of, taken
 
+from nic_frontend.grammar import characters
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.regex import matched, searched
 from ringbuffer.grammar import accepts
@@ -133,3 +137,21 @@ def test_what_there_may_not_be_is_taken_broadly() -> None:
 def test_what_is_refused(pattern: str, why: str) -> None:
     with pytest.raises(GrammarRefused, match=why):
         matched(pattern)
+
+
+def test_classes_hold_what_python_says_of_each_character() -> None:
+    """The tables look only at the parts of Unicode in which characters differ."""
+    everything = "".join(map(chr, range(characters.LAST + 1)))
+    for escape in (r"\s", r"\d", r"\w"):
+        expected = [ord(character) for character in re.findall(escape, everything)]
+        expected += [0xFEFF] if escape == r"\s" else []
+        assert _points(characters.python_class(escape)) == sorted(expected)
+    by_category: dict[str, list[int]] = {}
+    for point, name in enumerate(map(unicodedata.category, everything)):
+        by_category.setdefault(name, []).append(point)
+    for name, points in by_category.items():
+        assert _points(characters.category(name)) == points
+
+
+def _points(ranges: Iterable[tuple[int, int]]) -> list[int]:
+    return sorted(itertools.chain.from_iterable(range(first, last + 1) for first, last in ranges))
