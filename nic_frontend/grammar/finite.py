@@ -8,6 +8,7 @@ from typing import Any
 
 from nic_frontend.grammar.place import escaped
 
+CONTAINERS = dict, list, tuple
 MOST_PLACE = 200  # characters of a place that is named
 Steps = tuple[Any, object] | None  # the steps before, and the last one
 
@@ -25,17 +26,33 @@ def infinite_number(source: dict[str, Any]) -> str | None:
 
 
 def _pointer(document: Any) -> str | None:
+    if _is_infinite(document):
+        return "#"
     waiting: list[tuple[Any, Steps]] = [(document, None)]
     while waiting:
         value, steps = waiting.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            pointer = "/".join(["#", *reversed([escaped(str(step)) for step in _backwards(steps)])])
-            return pointer if len(pointer) <= MOST_PLACE else f"{pointer[: MOST_PLACE - 3]}..."
-        if isinstance(value, dict):
-            waiting += [(inner, (steps, key)) for key, inner in value.items()]
-        elif isinstance(value, list | tuple):
-            waiting += [(inner, (steps, i)) for i, inner in enumerate(value)]
+        members = value.items() if isinstance(value, dict) else enumerate(value) if _is_list(value) else ()
+        # Of long arrays of numbers nothing is kept: this runs on the event loop.
+        for step, inner in members:
+            if isinstance(inner, float):
+                if _is_infinite(inner):
+                    return _written((steps, step))
+            elif isinstance(inner, CONTAINERS):
+                waiting.append((inner, (steps, step)))
     return None
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _written(steps: Steps) -> str:
+    pointer = "/".join(["#", *reversed([escaped(str(step)) for step in _backwards(steps)])])
+    return pointer if len(pointer) <= MOST_PLACE else f"{pointer[: MOST_PLACE - 3]}..."
 
 
 def _backwards(steps: Steps) -> Iterator[object]:
