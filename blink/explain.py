@@ -22,7 +22,7 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.ops.gpu import GPUS
 from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions, wanted_limits
 from gpu_backend.weights.checkpoint import Checkpoint
-from gpu_backend.weights.head import with_own_head
+from gpu_backend.weights.layout import as_stored
 from gpu_backend.weights.safetensors import CheckpointError
 
 DESCRIPTION = """Prints what a backend would capture for a model: for each size of a step the kernels, with
@@ -89,14 +89,14 @@ def main(namespace: argparse.Namespace) -> int:
 def config_of(model: str, quantization: str | None) -> Model:
     """Of a directory, or of a config.json alone. Raises UnsupportedModel, FileNotFoundError.
 
-    Where the weights are not there to tell, or are damaged, the output layer is as config.json says.
+    Where the weights are not there to tell, or are damaged, they are as config.json says.
     """
     form = QUANTIZATIONS[quantization] if quantization else None
     if not model.endswith(".json"):
         directory = model_directory(model, weights=False)
         described = read_model(directory, form)
         with suppress(CheckpointError):
-            described = with_own_head(described, Checkpoint(directory))
+            described = as_stored(described, Checkpoint(directory))
         return described
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copy(model, Path(scratch) / "config.json")

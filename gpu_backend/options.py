@@ -15,7 +15,7 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from gpu_backend.weights.checkpoint import Checkpoint
-from gpu_backend.weights.head import with_own_head
+from gpu_backend.weights.layout import as_stored
 from ringbuffer.abi import MAX_COUNT
 from ringbuffer.name import DEFAULT_NAME
 from ringbuffer.token_bytes import has_bytes
@@ -60,8 +60,8 @@ class BackendOptions:
 
 
 def described_model(options: BackendOptions, notice: Callable[[str], None] = lambda text: None) -> Model:
-    """The model that these options ask for, with the output layer that its weights have. `notice` is told
-    where that is not as config.json says.
+    """The model that these options ask for, with the tensors that its weights have. `notice` is told
+    where its output layer is not as config.json says.
 
     Raises UnsupportedModel, FileNotFoundError, and CheckpointError where a tensor is missing.
     """
@@ -70,7 +70,7 @@ def described_model(options: BackendOptions, notice: Callable[[str], None] = lam
     if options.random_weights:
         return model
     checkpoint = Checkpoint(options.model_dir)
-    model = with_own_head(model, checkpoint, notice)
+    model = as_stored(model, checkpoint, notice)
     checkpoint.find_all(model)
     return model
 

@@ -7,7 +7,7 @@ has, and names the tensors as transformers' checkpoints do.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gpu_backend.models.abi import Activation
@@ -35,6 +35,7 @@ class Style:
     embed_scale: float = 1.0
     activation_key: str = "hidden_act"
     prefix: str = ""  # of the tensors' names; the head of a checkpoint may lack it
+    other_prefixes: tuple[str, ...] = ()  # that checkpoints may have in place of it and of "model."
 
 
 def decoder(
@@ -88,6 +89,7 @@ def decoder(
         final_norm=Weight((f"{style.prefix}model.norm.weight",), (hidden,), offset=style.norm_offset),
         head=None if fields.flag("tie_word_embeddings", False) else own_heads[0],
         own_heads=own_heads,
+        prefixes=(f"{style.prefix}model.", *style.other_prefixes),
     )
 
 
@@ -171,11 +173,11 @@ class _Names:
         projections = ["qkv_proj"] if style.fused else ["q_proj", "k_proj", "v_proj"]
         projections = [f"self_attn.{name}" for name in projections]
         biases = tuple(f"{path}{name}.bias" for name in projections)
-        router, mlps, intermediate = None, ["mlp."], self._intermediate
+        router, mlps, intermediate, fused = None, ["mlp."], self._intermediate, ""
         if has_experts and self._experts is not None:
             router = matrix(self._experts.count, hidden, "mlp.gate")
             mlps = [f"mlp.experts.{expert}." for expert in range(self._experts.count)]
-            intermediate = self._experts.intermediate
+            intermediate, fused = self._experts.intermediate, f"{path}mlp.experts."
         gate_up = [mlp + name for mlp in mlps for name in (_FUSED if style.fused else _APART)]
         sandwich = style.sandwich_norms
         mlp_norm = "pre_feedforward_layernorm" if sandwich else "post_attention_layernorm"
@@ -191,8 +193,13 @@ class _Names:
             attention_out_norm=norm(hidden, "post_attention_layernorm") if sandwich else None,
             mlp_norm=norm(hidden, mlp_norm),
             router=router,
-            gate_up=matrix(len(mlps) * 2 * intermediate, hidden, *gate_up),
-            down=matrix(len(mlps) * hidden, intermediate, *(f"{mlp}down_proj" for mlp in mlps)),
+            gate_up=replace(
+                matrix(len(mlps) * 2 * intermediate, hidden, *gate_up), fused=fused and f"{fused}gate_up_proj"
+            ),
+            down=replace(
+                matrix(len(mlps) * hidden, intermediate, *(f"{mlp}down_proj" for mlp in mlps)),
+                fused=fused and f"{fused}down_proj",
+            ),
             mlp_out_norm=norm(hidden, "post_feedforward_layernorm") if sandwich else None,
             k_scale=cache_scale("k"),
             v_scale=cache_scale("v"),

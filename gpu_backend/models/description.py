@@ -54,6 +54,9 @@ class Weight:
     `order`, if there is one, and `offset` is added to every element (Gemma multiplies norms by 1 + w).
     `stored`: the tensors are fp8, each with a tensor of such scales beside it. `scales`: the engine has the
     matrix in fp8, with scales of this form; None: in the type that it computes in.
+
+    `fused` is the name of one tensor that a checkpoint may have in place of `tensors`, with a matrix for each
+    expert. `matrices`: `tensors` is such a one, and has so many: [matrices, out / matrices, in].
     """
 
     tensors: tuple[str, ...]
@@ -62,6 +65,8 @@ class Weight:
     offset: float = 0.0
     stored: StoredScales | None = None
     scales: ScaleForm | None = None
+    fused: str = ""
+    matrices: int | None = None
 
     @property
     def n_elements(self) -> int:
@@ -129,7 +134,9 @@ class Model:
     its answer may have, what a scaling of the rotation adds included; `dtype` is what the checkpoint holds,
     one of DTYPES; `eos_ids` are the ids that end an answer, at most MAX_EOS. `head` is None when the output
     layer is the embedding. `own_heads` are the output layer as checkpoints call it that have one, whatever
-    config.json says: gpu_backend/weights/head.py chooses. What `embed` gives is multiplied by `embed_scale`.
+    config.json says: gpu_backend/weights/head.py chooses. `prefixes` are the beginnings that the names of all
+    other tensors may have, that of this description first: gpu_backend/weights/layout.py chooses. What
+    `embed` gives is multiplied by `embed_scale`.
     `quantization` is what the checkpoint says of itself; None: it is not quantized.
     """
 
@@ -152,6 +159,7 @@ class Model:
     final_norm: Weight
     head: Weight | None
     own_heads: tuple[Weight, ...]
+    prefixes: tuple[str, ...]
     quantization: Quantization | None = None
 
     @property

@@ -29,7 +29,7 @@ DEFAULTS = {
 }
 
 
-def gemma3(fields: Fields, prefix: str = "") -> Model:
+def gemma3(fields: Fields, prefix: str = "", other_prefixes: tuple[str, ...] = ()) -> Model:
     """Gemma3ForCausalLM. Keys that are missing are as in transformers' Gemma3TextConfig."""
     fields = fields.defaulted(**DEFAULTS)
     fields.only("attention_bias", False)
@@ -51,6 +51,7 @@ def gemma3(fields: Fields, prefix: str = "") -> Model:
         ),
         activation_key="hidden_activation",
         prefix=prefix,
+        other_prefixes=other_prefixes,
     )
     ropes = [local if slides else everywhere for slides in sliding]
     return decoder(fields, style, ropes, [window if slides else None for slides in sliding])
@@ -62,7 +63,8 @@ def gemma3_conditional(fields: Fields) -> Model:
     text = fields.section("text_config")
     outer = {key: fields.raw[key] for key in ("architectures", "dtype", "torch_dtype") if key in fields}
     outer["tie_word_embeddings"] = fields.flag("tie_word_embeddings", True)
-    return gemma3(Fields({**text.raw, **outer}), prefix="language_model.")
+    # The second is transformers 5's own, which it writes where it is not asked for the published one.
+    return gemma3(Fields({**text.raw, **outer}), "language_model.", ("model.language_model.",))
 
 
 def _ropes(fields: Fields) -> tuple[Rope, Rope]:

@@ -86,7 +86,10 @@ class Checkpoint:
                 tensor = tensor[weight.order.rows(row, n_rows)]
             if weight.offset:
                 tensor, dtype = to_float32(tensor, dtype) + np.float32(weight.offset), "float32"
-            yield tensor, dtype
+            for matrix in (
+                (tensor,) if weight.matrices is None else tensor
+            ):  # what is converted is one expert's
+                yield matrix, dtype
             row += n_rows
             self.release(name)
 
@@ -198,10 +201,13 @@ class Checkpoint:
         says, and they stack to its shape."""
         shapes = [self.tensor(name).shape for name in weight.tensors]
         rows = sum(shape[0] for shape in shapes if shape)
-        if any((rows, *shape[1:]) != weight.shape for shape in shapes):
+        wanted = weight.shape
+        if weight.matrices is not None:
+            wanted = (weight.matrices, wanted[0] // weight.matrices, *wanted[1:])
+        if any((rows, *shape[1:]) != wanted for shape in shapes):
             raise CheckpointError(
                 f"{self._entry(weight.tensors[0]).file}: {' + '.join(weight.tensors)} have shapes "
-                f"{', '.join(map(str, shapes))}; config.json asks for {weight.shape} together"
+                f"{', '.join(map(str, shapes))}; config.json asks for {wanted} together"
             )
         row = 0
         for name, shape in zip(weight.tensors, shapes, strict=True):

@@ -35,7 +35,7 @@ from gpu_backend.models.fields import UnsupportedModel  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
 from gpu_backend.models.registry import read_model  # noqa: E402
 from gpu_backend.weights.checkpoint import Checkpoint  # noqa: E402
-from gpu_backend.weights.head import with_own_head  # noqa: E402
+from gpu_backend.weights.layout import as_stored  # noqa: E402
 
 DEMO = ROOT / "models" / "demo"
 ROWS = 16  # that are worked on together
@@ -75,7 +75,7 @@ class HostModel:
 
     def __init__(self, directory: Path, rounded: Rounded, context: int, threads: int) -> None:
         checkpoint = Checkpoint(directory)
-        config = with_own_head(read_model(directory, rounded.weights), checkpoint)
+        config = as_stored(read_model(directory, rounded.weights), checkpoint)
         pages = ROWS * -(-context // 16)
         limits = Limits(ROWS, context, ROWS * 16, ROWS, 16, pages, kv_fp8=rounded.kv_cache)
         self._memory = HostMemory()

@@ -20,7 +20,7 @@ from gpu_backend.engines.native.lowering import OWN_KERNELS, Lowering
 from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
-from gpu_backend.weights.head import with_own_head
+from gpu_backend.weights.layout import as_stored
 
 
 def make_limits(**changes: int) -> Limits:
@@ -73,7 +73,7 @@ class NativeRig:
 
 def open_rig(device: Device, directory: Path, limits: Limits) -> NativeRig:
     checkpoint = Checkpoint(directory)
-    return NativeRig(device, with_own_head(read_model(directory), checkpoint), checkpoint, limits)
+    return NativeRig(device, as_stored(read_model(directory), checkpoint), checkpoint, limits)
 
 
 class Reference:

@@ -16,7 +16,7 @@ from gpu_backend.engines.reference import HostMemory, ReferenceEngine
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
-from gpu_backend.weights.head import with_own_head
+from gpu_backend.weights.layout import as_stored
 
 LIMITS = Limits(
     max_batch=12,
@@ -45,7 +45,7 @@ class Rig:
         """`form`: weights are rounded to fp8 with such scales while they are loaded."""
         self.oracle = oracle
         checkpoint = Checkpoint(directory)
-        config = with_own_head(read_model(directory, form), checkpoint)
+        config = as_stored(read_model(directory, form), checkpoint)
         self.memory = HostMemory()
         self.driver = EngineDriver(self.memory, limits, config.vocab_size)
         self.engine = ReferenceEngine(
