@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.models.fp8 import FP8
-from ringbuffer.model_file import ModelFileError, open_file, parse_json, shown
+from gpu_backend.weights.header import MAX_HEADER_BYTES, MAX_TENSORS, Header, Info
+from ringbuffer.model_file import ModelFileError, open_file, shown
 
 # numpy has no bfloat16 and no fp8: their tensors are views of their bits.
 STORAGE = {
@@ -28,7 +28,6 @@ STORAGE = {
     "F32": ("float32", "<f4"),
     "F8_E4M3": (FP8, "u1"),
 }
-MAX_HEADER_BYTES = 100_000_000  # as the format's own library allows, of which metadata may be the most
 MAX_DIMENSIONS = 8
 
 
@@ -51,10 +50,10 @@ class TensorFile:
     """The tensors of a file, by their names. Raises CheckpointError.
 
     What the header says of a tensor is checked when it is asked for: beside the tensors that a model needs
-    there may be others, of types that nothing here reads.
+    there may be others, of types that nothing here reads. `most`: more tensors are refused.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most: int = MAX_TENSORS) -> None:
         self.path = path
         self._tensors: dict[str, Tensor] = {}
         try:
@@ -67,18 +66,19 @@ class TensorFile:
                     )
                 self._mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             self._base = 8 + n
-            self._header: dict[str, Any] = parse_json(self._mapped[8 : self._base], _object)
-            self._header.pop("__metadata__", None)
+            self._header = Header(memoryview(self._mapped)[8 : self._base], most)
         except (CheckpointError, FileNotFoundError):
             raise
         except ModelFileError as error:
             raise CheckpointError(str(error)) from None
-        except (ValueError, AttributeError, TypeError, OSError) as error:
+        except (ValueError, OSError) as error:
             raise CheckpointError(f"{path}: damaged safetensors header: {shown(error)}") from None
-        self._overlapping = _overlapping(self._header)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._header)
+
+    def __len__(self) -> int:
+        return len(self._header)
 
     def __contains__(self, name: str) -> bool:
         return name in self._header
@@ -88,54 +88,33 @@ class TensorFile:
         tensor = self._tensors.get(name)
         if tensor is None:
             try:
-                tensor = self._tensors[name] = self._view(name, self._header[name])
+                info = self._header.info(name)
+            except ValueError as error:
+                what = f"{shown(name)}: {shown(error)}"
+                raise CheckpointError(f"{self.path}: damaged safetensors header: {what}") from None
+            try:
+                tensor = self._tensors[name] = self._view(name, info)
             except CheckpointError:
                 raise
-            except (ValueError, KeyError, AttributeError, TypeError):
-                what = f"{shown(name)} is {shown(self._header[name])}"
+            except (ValueError, TypeError):
+                what = f"{shown(name)} is {shown(info)}"
                 raise CheckpointError(f"{self.path}: damaged safetensors header: {what}") from None
         return tensor
 
-    def _view(self, name: str, info: dict[str, Any]) -> Tensor:
+    def _view(self, name: str, info: Info) -> Tensor:
         what = f"{self.path}: {shown(name)}"
-        if info["dtype"] not in STORAGE:
-            raise CheckpointError(f"{what} is {shown(info['dtype'])}; supported are {', '.join(STORAGE)}")
-        dtype, storage = STORAGE[info["dtype"]]
-        begin, end = info["data_offsets"]
-        shape = tuple(info["shape"])
+        if info.dtype not in STORAGE:
+            raise CheckpointError(f"{what} is {shown(info.dtype)}; supported are {', '.join(STORAGE)}")
+        dtype, storage = STORAGE[info.dtype]
+        begin, end = info.data_offsets
+        shape = tuple(info.shape)
         sizes = (begin, end, *shape)
         if len(shape) > MAX_DIMENSIONS or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in sizes):
             raise CheckpointError(f"{what} has no sensible shape or place: {shown(info)}")
         n, room = math.prod(shape), len(self._mapped) - self._base
         if not begin <= end <= room or end - begin != n * np.dtype(storage).itemsize:
             raise CheckpointError(f"{what} of shape {shape} cannot lie at bytes {begin} to {end}")
-        if name in self._overlapping:
+        if name in self._header.overlapping:
             raise CheckpointError(f"{what} has bytes that are another tensor's, too: the header is damaged")
         data = np.frombuffer(self._mapped, storage, count=n, offset=self._base + begin).reshape(shape)
         return Tensor(self.path, dtype, data, self._mapped, self._base + begin)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises ValueError for a name that is there twice, which the format forbids: which one is meant?"""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        raise ValueError(f"it has {shown(counts.most_common(1)[0][0])} twice")
-    return value
-
-
-def _overlapping(header: dict[str, Any]) -> set[str]:
-    """The names of the tensors whose bytes are those of another one, too."""
-    spans = []
-    for name, info in header.items():
-        place = info.get("data_offsets") if isinstance(info, dict) else None
-        if isinstance(place, list) and len(place) == 2 and all(type(offset) is int for offset in place):
-            spans.append((*place, name))
-    overlapping: set[str] = set()
-    farthest, whose = 0, ""
-    for begin, end, name in sorted(spans):
-        if begin < min(farthest, end):
-            overlapping |= {whose, name}
-        if end > farthest:
-            farthest, whose = end, name
-    return overlapping

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpu_backend.weights.header import MAX_TENSORS
 from gpu_backend.weights.safetensors import CheckpointError, Tensor, TensorFile
 from ringbuffer.model_file import ModelFileError, read_json, shown
 
@@ -66,7 +67,8 @@ class Shards:
         """`name`: of the tensor that it is needed for."""
         try:
             if shard not in self._files:
-                self._files[shard] = TensorFile(self._directory / shard)
+                left = MAX_TENSORS - sum(map(len, self._files.values()))
+                self._files[shard] = TensorFile(self._directory / shard, left)
             return self._files[shard]
         except FileNotFoundError:
             other = self._directory / SINGLE
