@@ -61,12 +61,12 @@ class BackendOptions:
 
 def described_model(options: BackendOptions, notice: Callable[[str], None] = lambda text: None) -> Model:
     """The model that these options ask for, with the tensors that its weights have. `notice` is told
-    where its output layer is not as config.json says.
+    where it is not as config.json says.
 
     Raises UnsupportedModel, FileNotFoundError, and CheckpointError where a tensor is missing.
     """
     wanted = options.quantization
-    model = read_model(options.model_dir, QUANTIZATIONS[wanted] if wanted else None)
+    model = read_model(options.model_dir, QUANTIZATIONS[wanted] if wanted else None, notice)
     if options.random_weights:
         return model
     checkpoint = Checkpoint(options.model_dir)

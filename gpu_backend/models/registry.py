@@ -14,7 +14,7 @@ import numpy as np
 
 from gpu_backend.abi import MAX_EOS
 from gpu_backend.models.description import DTYPES, Experts, Model
-from gpu_backend.models.ends_of_turns import ends_of_turns, read_eos_token
+from gpu_backend.models.ends_of_turns import TokenizerEnds, ends_of_turns, read_tokenizer_ends
 from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
 from gpu_backend.models.gemma import gemma3, gemma3_conditional
 from gpu_backend.models.llama import llama, ministral, mistral
@@ -41,17 +41,20 @@ MAX_EXPERTS_PER_TOKEN = 32  # the router's warp hands them to one lane each
 MAX_VOCAB = 1 << 19  # the sampler keeps a bit per token in shared memory, and sums as many 40-bit weights
 
 
-def read_model(directory: Path, form: ScaleForm | None = None) -> Model:
+def read_model(
+    directory: Path, form: ScaleForm | None = None, notice: Callable[[str], None] = lambda text: None
+) -> Model:
     """The description of the model in `directory`, by config.json and, where they are there,
     generation_config.json, hf_quant_config.json and the tokenizer's files.
 
     `form`: its linear layers are to be in fp8, with such scales, where the checkpoint's are not already.
+    `notice` is told what is left out of these files.
     Raises UnsupportedModel, and FileNotFoundError when there is no config.json.
     """
     others = (directory / name for name in ("generation_config.json", "hf_quant_config.json"))
     generation, modelopt = (read_json(path) if path.exists() else {} for path in others)
     config = read_json(directory / "config.json")
-    model = describe(config, generation, modelopt, read_eos_token(directory))
+    model = describe(config, generation, modelopt, read_tokenizer_ends(directory), notice)
     return quantized(model, form) if form else model
 
 
@@ -59,14 +62,16 @@ def describe(
     raw: dict[str, Any],
     generation: dict[str, Any] | None = None,
     modelopt: dict[str, Any] | None = None,
-    eos_token: int | None = None,
+    tokenizer: TokenizerEnds | None = None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> Model:
-    """The description of a model by the contents of these three files, and by the id of the tokenizer's
-    eos_token. Raises UnsupportedModel."""
+    """The description of a model by the contents of these three files, and by the ends of turns that its
+    tokenizer has. Raises UnsupportedModel."""
     fields = Fields(raw)
     quantization = read_quantization(raw, modelopt or {})
     model = _family(fields)(fields)
-    model = replace(model, eos_ids=ends_of_turns(model.vocab_size, raw, generation or {}, eos_token))
+    ends = ends_of_turns(model.vocab_size, raw, generation or {}, tokenizer or TokenizerEnds(), notice)
+    model = replace(model, eos_ids=ends)
     _validate(model)
     return stored(model, quantization) if quantization else model
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from model_factory import LLAMA
 
+from gpu_backend.models.ends_of_turns import TokenizerEnds
 from gpu_backend.models.fields import UnsupportedModel
 from gpu_backend.models.registry import describe, read_model
 
@@ -80,6 +81,60 @@ def test_without_a_tokenizer_the_configurations_count(tmp_path: Path) -> None:
     assert ends(tmp_path, tokenizer_config={"eos_token": "<|end|>"}) == (2,)
 
 
+STALE = {"model": {"type": "BPE", "vocab": {"#": 2}, "merges": []}}  # 2 was an end of another vocabulary
+
+
+@pytest.mark.parametrize("config", [LLAMA, without_end(text_config={"eos_token_id": [2, 2]})])
+def test_an_ordinary_token_is_no_end_where_generation_config_names_others(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    """It would cut answers, and is told in one line."""
+    files = {"config": config, "generation_config": {"eos_token_id": [5, 7]}}
+    assert ends(tmp_path, **files, tokenizer={**STALE, "added_tokens": ADDED}) == (5, 7)
+    told: list[str] = []
+    assert read_model(tmp_path, notice=told.append).eos_ids == (5, 7)
+    (line,) = told
+    assert line.startswith("warning: config.json: eos_token_id: [2] left out: generation_config.json names")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        {**STALE, "added_tokens": [*ADDED, {"id": 2, "content": "</s>", "special": True}]},
+        {**STALE, "added_tokens": [*ADDED, {"id": 2, "content": "<|end|>", "special": False}]},
+        {**STALE, "added_tokens": []},
+        {},
+    ],
+    ids=["special", "added", "none is added", "without a list"],
+)
+def test_config_names_further_ends_unless_the_tokenizer_knows_better(tmp_path: Path, tokenizer: Any) -> None:
+    files = {"generation_config": {"eos_token_id": [5]}, "tokenizer": tokenizer}
+    assert ends(tmp_path, **files) == (5, 2)
+    told: list[str] = []
+    read_model(tmp_path, notice=told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "generation", [{}, {"eos_token_id": None}, {"eos_token_id": []}, {"eos_token_id": 512}]
+)
+def test_config_counts_where_generation_config_names_no_end(tmp_path: Path, generation: Any) -> None:
+    files = {"generation_config": generation, "tokenizer": {**STALE, "added_tokens": ADDED}}
+    assert ends(tmp_path, **files) == (2,)
+
+
+def test_the_tokenizers_eos_token_is_an_end_though_it_was_not_added(tmp_path: Path) -> None:
+    files = {"generation_config": {"eos_token_id": 5}, "tokenizer_config": {"eos_token": "</s>"}}
+    assert ends(tmp_path, **files, tokenizer=tokenizer()) == (5, 2)
+
+
+def test_a_tokenizer_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    files = {"generation_config": {"eos_token_id": 5}, "tokenizer": {"added_tokens": [{"id": "x"}]}}
+    with pytest.raises(UnsupportedModel, match=r"tokenizer\.json is not what a tokenizer's file is"):
+        ends(tmp_path, **files)
+
+
 def test_text_config_names_an_end() -> None:
     """As models that take images have it; some name the end of a turn outside alone, some inside."""
     assert describe(without_end(text_config={"eos_token_id": [1, 106]})).eos_ids == (1, 106)
@@ -90,7 +145,7 @@ def test_text_config_names_an_end() -> None:
 @pytest.mark.parametrize("outside", [512, -1, int(1e30), 1e30, -(10**400)])
 def test_an_id_that_no_token_has_is_left_out(outside: float) -> None:
     assert describe({**LLAMA, "eos_token_id": [outside, 3]}, {"eos_token_id": outside}).eos_ids == (3,)
-    assert describe(without_end(), eos_token=512).eos_ids == ()
+    assert describe(without_end(), tokenizer=TokenizerEnds(512)).eos_ids == ()
 
 
 @pytest.mark.parametrize("value", [True, "</s>", [1, "</s>"], [[1]], 1.5, {"id": 1}, float("nan")])
