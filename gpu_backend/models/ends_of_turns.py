@@ -29,8 +29,8 @@ KEY = "eos_token_id"
 @dataclass(frozen=True)
 class TokenizerEnds:
     """What the tokenizer's files say of ends: the id of their `eos_token`, None where they name none, and the
-    ids of the tokens that were `added` to the vocabulary, as all special ones are. Those are read when they are
-    asked for; empty where tokenizer.json cannot tell."""
+    ids of the tokens that were `added` to the vocabulary, as all special ones are. Those are read when they
+    are asked for; empty where tokenizer.json cannot tell."""
 
     eos_token: int | None = None
     added: Callable[[], frozenset[int]] = frozenset

@@ -20,6 +20,7 @@ from gpu_backend.models.quantization import LINEAR, Quantization, StoredScales, 
 from ringbuffer.model_file import shown
 
 KEY = "quantization_config"
+EARLY_KEY = "compression_config"  # of the first versions of compressed-tensors, with the same content
 PATTERN = "re:"  # compressed-tensors' prefix of a regular expression
 EVERYTHING = (LINEAR,)
 MAX_NAMES = 16384  # of modules or patterns in a list
@@ -39,8 +40,13 @@ def read_quantization(config: Mapping[str, Any], modelopt: Mapping[str, Any]) ->
 
     None: the checkpoint is not quantized. Raises UnsupportedModel.
     """
-    section = config.get(KEY)
-    if section is None:
+    if config.get(KEY) is None and config.get(EARLY_KEY) is not None:
+        section = {"quant_method": "compressed-tensors", **Fields(config).section(EARLY_KEY).raw}
+        try:
+            return read_quantization({KEY: section}, modelopt)
+        except UnsupportedModel as error:  # which names the key of today
+            raise UnsupportedModel(str(error).replace(KEY, EARLY_KEY, 1)) from None
+    if config.get(KEY) is None:
         return _modelopt(Fields(modelopt)) if modelopt else None
     fields = Fields(config).section(KEY)
     method = fields.text("quant_method", "")

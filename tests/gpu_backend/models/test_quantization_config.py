@@ -141,6 +141,28 @@ def test_a_checkpoint_that_is_made_for_an_fp8_cache(section: dict[str, Any], cac
     assert quantization.kv_cache is cache
 
 
+@pytest.mark.parametrize("method", [{"quant_method": "compressed-tensors"}, {}])
+def test_the_early_key_of_compressed_tensors_is_read_as_todays(method: dict[str, str]) -> None:
+    early = {**{key: value for key, value in CT.items() if key != "quant_method"}, **method}
+    assert describe({**RAW, "compression_config": early}) == parse(CT)
+    assert describe({**RAW, "compression_config": early, "quantization_config": BLOCK}) == parse(BLOCK)
+    assert describe({**RAW, "compression_config": None}) == describe(RAW)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (compressed([], group("group", ["Linear"])), "config group .*'group'"),
+        ({"quantization_config": CT}, "a compressed-tensors checkpoint without config_groups"),
+        ([], "must be an object"),
+        ("fp8", "must be an object"),
+    ],
+)
+def test_what_the_early_key_says_is_refused_by_its_name(section: Any, message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=rf"^config\.json: compression_config:? {message}"):
+        describe({**RAW, "compression_config": section})
+
+
 def test_modelopts_own_file_decides(tmp_path: Path) -> None:
     """Older checkpoints have nothing in config.json; newer ones say less there."""
     own = {
