@@ -18,7 +18,9 @@ class UnsupportedModel(ValueError):
 
 
 class Fields:
-    """The keys of one JSON object. A key that is missing or null has the default of the caller's family."""
+    """The keys of one JSON object. A key that is missing or null has the default that a method is given. The
+    defaults of a family (`defaulted`) stand in for missing keys alone, as in transformers: a null that is
+    there has a meaning of its own, or is refused."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.raw = raw
