@@ -14,7 +14,9 @@ from blink.errors import CommandError
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 FILES = ["*.json", "*.jinja", "*.safetensors"]  # what a model directory has of use
-NOT = ["*/*", "consolidated*.safetensors"]  # folders for other programs; Mistral's second copy of its weights
+# What folders have is for other programs, but for templates (additional_chat_templates/), which are small
+# wherever they are; Mistral has a second copy of its weights.
+NOT = ["*/*.json", "*/*.safetensors", "consolidated*.safetensors"]
 WEIGHTS = "*.safetensors"
 PUBLIC = "https://huggingface.co"
 

@@ -26,6 +26,9 @@ FILES = {
     "model-00001-of-00001.safetensors": b"weights",
     "consolidated.safetensors": b"the same once more",
     "original/params.json": b"{}",
+    "onnx/model.safetensors": b"for another program",
+    "additional_chat_templates/tool_use.jinja": b"{{ messages }}",
+    "additional_chat_templates/notes.md": b"words",
     "README.md": b"words",
 }
 
@@ -108,8 +111,11 @@ def use_hub(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_is_downloaded_once_without_what_nobody_reads(at_hub: list[str]) -> None:
     directory = model_directory(NAME)
     assert {path.name for path in directory.iterdir()} == {
-        "config.json", "tokenizer.json", "model-00001-of-00001.safetensors",
+        "config.json", "tokenizer.json", "model-00001-of-00001.safetensors", "additional_chat_templates",
     }  # fmt: skip
+    templates = directory / "additional_chat_templates"
+    assert [path.name for path in templates.iterdir()] == ["tool_use.jinja"]
+    assert (templates / "tool_use.jinja").read_bytes() == FILES["additional_chat_templates/tool_use.jinja"]
     assert (directory / "config.json").read_bytes() == FILES["config.json"]
     before = [path for path in at_hub if "/resolve/" in path]
     assert model_directory(NAME) == directory
@@ -118,7 +124,8 @@ def test_a_model_is_downloaded_once_without_what_nobody_reads(at_hub: list[str])
 
 def test_a_frontend_downloads_no_weights(at_hub: list[str]) -> None:
     directory = model_directory(NAME, weights=False)
-    assert {path.name for path in directory.iterdir()} == {"config.json", "tokenizer.json"}
+    names = {"config.json", "tokenizer.json", "additional_chat_templates"}
+    assert {path.name for path in directory.iterdir()} == names
 
 
 @pytest.mark.parametrize(
