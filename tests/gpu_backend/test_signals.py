@@ -15,7 +15,7 @@ from limits import PROGRAM_S
 from serve_process import ROOT
 
 from gpu_backend import signals
-from gpu_backend.signals import ENDING, Signals
+from gpu_backend.signals import ENDING, REPEATED_S, Signals
 
 TRIALS = 200
 
@@ -95,15 +95,24 @@ def test_a_signal_wakes_and_is_counted(number: signal.Signals) -> None:
 
 
 def test_what_comes_right_behind_a_signal_is_the_same_wish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "REPEATED_S", 0.2)
+    class Clock:
+        now = 100.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(signals, "time", clock)
     with Signals() as ending:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert ending.count() == 1
-        os.kill(os.getpid(), signal.SIGINT)
-        assert ending.count() == 1
-        time.sleep(0.3)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert ending.count() == 2
+        for number, passed, wishes in (
+            (signal.SIGTERM, 0.0, 1),
+            (signal.SIGINT, 0.0, 1),
+            (signal.SIGINT, REPEATED_S, 1),
+            (signal.SIGTERM, REPEATED_S + 0.125, 2),
+        ):
+            clock.now += passed
+            os.kill(os.getpid(), number)
+            assert ending.count() == wishes
 
 
 def test_a_flood_of_signals_fills_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
