@@ -8,9 +8,14 @@ fail() {
   exit "$1"
 }
 
-# fetch TITLE COMMAND...: a step of the set-up, which tests leave to scripts/test-needs (BLINK_NO_DOWNLOADS).
-fetch() {
+# may_fetch TITLE: ends where that step is left to the set-up, as in tests (BLINK_NO_DOWNLOADS).
+may_fetch() {
   [ -z "${BLINK_NO_DOWNLOADS:-}" ] || fail 77 "cannot run here: $1 is for the set-up to do"
+}
+
+# fetch TITLE COMMAND...: a step of the set-up, which tests leave to scripts/test-needs.
+fetch() {
+  may_fetch "$1"
   step "$@" || fail 77 "cannot run here: $1 failed, see $log"
 }
 
@@ -20,10 +25,15 @@ apt() {
 
 # Takes the lock on the cache, until unlock_cache: two runs at once would set it up twice.
 lock_cache() {
-  command -v apt-get >/dev/null || fail 77 "cannot run here: this needs Debian's packages, and there is no apt-get"
   mkdir -p "$cache"
   exec {cache_lock}>"$cache/lock"
   flock --timeout 600 "$cache_lock" || fail 125 "another set-up has held $cache/lock for 600 s"
+}
+
+# lock_for_packages: the same for a cache of Debian's packages.
+lock_for_packages() {
+  command -v apt-get >/dev/null || fail 77 "cannot run here: this needs Debian's packages, and there is no apt-get"
+  lock_cache
 }
 
 unlock_cache() {

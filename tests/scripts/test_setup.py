@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import pytest
 from limits import PROGRAM_S
 from needs import ROOT, skip_if_missing
 from waiting import wait_until
+
+from blink import smollm2
 
 SCRIPTS = ROOT / "scripts"
 
@@ -83,6 +87,74 @@ def test_what_could_not_be_had_is_known_to_the_tests_that_need_it(
         "(to repeat the set-up: scripts/test-needs dockerfile)"
     )
     skip_if_missing("dockerfile", subprocess.CompletedProcess([], 0))
+
+
+def test_another_set_up_at_work_does_not_delay_a_test(tmp_path: Path, no_venv: str) -> None:
+    command = [SCRIPTS / "with-packages", "vllm-router", "--", "true"]
+    run(command, tmp_path, BLINK_PYTHON=no_venv, BLINK_NO_DOWNLOADS="")
+    (lock,) = tmp_path.glob("cache/blink/packages/*/lock")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = run(command, tmp_path, BLINK_PYTHON=no_venv, BLINK_NO_DOWNLOADS="1")
+    assert done.returncode == 77
+    assert done.stderr.endswith("cannot run here: creating a virtual environment is for the set-up to do\n")
+
+
+def test_a_set_up_waits_for_another_for_a_bounded_time(tmp_path: Path, no_venv: str) -> None:
+    flock = program(tmp_path / "bin/flock", f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\nexit 1\n').parent
+    path = f"{flock}:{os.environ['PATH']}"
+    command = [SCRIPTS / "with-packages", "vllm-router", "--", "true"]
+    done = run(command, tmp_path, PATH=path, BLINK_PYTHON=no_venv, BLINK_NO_DOWNLOADS="")
+    assert done.returncode == 125
+    assert re.fullmatch(r"with-packages: another set-up has held .*/lock for 600 s\n", done.stderr)
+    assert (tmp_path / "calls").read_text().startswith("--timeout 600 ")
+
+
+def test_two_set_ups_of_one_user_do_not_share_a_log(tmp_path: Path) -> None:
+    """The other one, which ends meanwhile, takes its own away."""
+    needs = tmp_path / "cache/blink/needs"
+    ends = f'#!/bin/sh\n[ "$1" = --version ] && exit\nrm -f {needs}/*.log\nexit 1\n'
+    python = str(program(tmp_path / "python", ends))
+    done = run([SCRIPTS / "test-needs", "dockerfile"], tmp_path, BLINK_PYTHON=python, BLINK_NO_DOWNLOADS="")
+    assert done.returncode == 77, done.stderr
+    assert [path.name for path in needs.iterdir()] == ["dockerfile"]
+    assert "creating a virtual environment failed" in (needs / "dockerfile").read_text()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """One whose .venv lacks gguf, and whose set-up only says that it was asked."""
+    for name in ("real_model", "packages.sh", "steps.sh"):
+        (tmp_path / "scripts").mkdir(exist_ok=True)
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
+    lacks = f'#!/bin/sh\ncase "$*" in *gguf*) exit 1 ;; esac\nexec {sys.executable} "$@"\n'
+    program(tmp_path / ".venv/bin/python", lacks)
+    program(tmp_path / "scripts/setup", "#!/bin/sh\necho set up >&2\nexit 1\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", [[], ["model"]])
+def test_a_model_that_is_made_needs_nothing(checkout: Path, arguments: list[str]) -> None:
+    made = checkout / (arguments[0] if arguments else "cache/blink/smollm2")
+    made.mkdir(parents=True)
+    (made / smollm2.ORIGIN).write_text(smollm2._origin())
+    done = run([checkout / "scripts/real_model", *arguments], checkout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (checkout / done.stdout.strip()) == made
+
+
+@pytest.mark.parametrize(
+    ("variable", "status", "told"),
+    [
+        ("1", 77, "real_model: cannot run here: installing gguf is for the set-up to do\n"),
+        ("", 1, "set up\n"),
+    ],
+)
+def test_a_model_is_set_up_by_nobody_but_the_set_up(
+    checkout: Path, variable: str, status: int, told: str
+) -> None:
+    done = run([checkout / "scripts/real_model"], checkout, BLINK_NO_DOWNLOADS=variable)
+    assert (done.returncode, done.stderr) == (status, told)
 
 
 def test_a_need_that_nobody_knows_is_refused(tmp_path: Path) -> None:
