@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from model_factory import as_gemma3_conditional, as_published, make_model
+from quantized_checkpoint import compressed, group
 from quantized_factory import make_quantized
 from reference_rig import Rig
 from safetensors.torch import load_file, save_file
 
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import StoredScales
 from gpu_backend.options import BackendOptions, described_model
 from gpu_backend.weights.checkpoint import Checkpoint
 from gpu_backend.weights.safetensors import CheckpointError
@@ -60,6 +62,20 @@ def test_a_gemma_that_takes_images_as_transformers_names_its_own_modules(tmp_pat
     assert model.n_elements == published.n_elements
     Checkpoint(tmp_path).check_all(model, kv_fp8=True)
     answers(Rig(tmp_path, oracle))
+
+
+def test_a_quantization_names_the_modules_that_the_checkpoint_has(tmp_path: Path) -> None:
+    make_model(tmp_path, "gemma3", num_hidden_layers=1, layer_types=["full_attention"])
+    as_published(tmp_path)
+    as_gemma3_conditional(tmp_path)
+    rename(tmp_path, "language_model.model.", "model.language_model.")
+    section = compressed(["model.language_model.layers.0.self_attn.o_proj"], group("channel", ["Linear"]))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+    (layer,) = described(tmp_path).layers
+    assert layer.o.stored is None
+    assert layer.qkv.stored is StoredScales.CHANNEL
+    assert layer.k_scale[0] == "model.language_model.layers.0.self_attn.k_scale"
 
 
 def test_what_is_missing_in_either_layout_is_told_by_its_published_name(tmp_path: Path) -> None:
