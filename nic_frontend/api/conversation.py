@@ -25,6 +25,7 @@ Message = dict[str, Any]
 INVALID = "INVALID_JSON"  # the key of arguments that are none
 RESERVED = ("messages", "add_generation_prompt", "tools")
 MOST_NAMES = 8  # that a warning tells
+MOST_READ = MOST_VALUES // 2  # values in arguments of calls, which are read in one turn with all else
 
 
 @dataclass
@@ -174,6 +175,7 @@ class _Calls:
     names: dict[str, str] = field(default_factory=dict)  # of the functions, by the calls' ids
     newest: dict[str, str] = field(default_factory=dict)  # ids, by the functions' names
     parts_left: int = MOST_PARTS  # that the arguments may still have, which are JSON in JSON
+    values_left: int = MOST_READ  # likewise
 
     def add(self, call: Message) -> Message:
         """A call for the template. Raises ApiError 400 where the arguments of all calls have too much."""
@@ -187,10 +189,11 @@ class _Calls:
     def _read(self, text: str) -> dict[str, Any]:
         shape = shape_of(text.encode(errors="surrogatepass"))
         self.parts_left -= shape.parts
-        if self.parts_left < 0 or shape.values > MOST_VALUES:
+        self.values_left -= shape.values
+        if self.parts_left < 0 or self.values_left < 0:
             raise bad_request(
                 f"the arguments of the calls in 'messages' have more than {MOST_PARTS} objects, arrays and "
-                f"members of objects together, or more than {MOST_VALUES} values: send fewer of them",
+                f"members of objects, or more than {MOST_READ} values, together: send fewer of them",
                 "messages",
                 "invalid_value",
             )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness import CHAT, COMPLETION, Frontend, error_of
 
-from nic_frontend.api.conversation import for_template
+from nic_frontend.api.conversation import MOST_READ, for_template
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.schema.messages import CountRequest
@@ -92,9 +92,10 @@ def test_arguments_that_nest(kept_frontend: Frontend, depth: int) -> None:
     assert ("INVALID_JSON" in shown["function"]["arguments"]) == (depth > MOST_DEPTH)
 
 
-def test_arguments_that_hold_too_much() -> None:
+@pytest.mark.parametrize("most", [[[]] * (MOST_PARTS // 8), [7] * (MOST_READ // 8)], ids=["parts", "values"])
+def test_arguments_that_hold_too_much(most: list[Any]) -> None:
     """All of them together: they are JSON in a body that is counted without them."""
-    arguments = json.dumps({"a": [[]] * (MOST_PARTS // 8)})
+    arguments = json.dumps({"a": most})
     calls = [{"id": "a", "function": {"name": "f", "arguments": arguments}}] * 9
     with pytest.raises(ApiError, match="arguments of the calls"):
         for_template([{"role": "assistant", "tool_calls": calls}])

@@ -15,6 +15,7 @@ from mock_backend import MockBackend
 from templates import HERMES, write_model_with
 from turns import Turns
 
+from nic_frontend.api.conversation import MOST_READ
 from nic_frontend.json_text import MOST_DEPTH, MOST_PARTS, MOST_VALUES
 from nic_frontend.service import Service
 
@@ -53,12 +54,17 @@ def members(n: int) -> dict[str, int]:
     return {f"temperature{i}": i for i in range(n)}
 
 
+def called(arguments: str) -> dict[str, Any]:
+    return json.loads(CALLS.replace(json.dumps("{}"), json.dumps(arguments)))
+
+
 def text(piece: str) -> str:
     return piece * ((SIZE - 1000) // len(json.dumps(piece)[1:-1].encode()))
 
 
 CALLS = '{"role":"assistant","tool_calls":[{"id":"#","function":{"name":"f#","arguments":"{}"}}]}'
 ARGUMENTS = json.dumps(f'{{"a":[{"[]," * 1000}1]}}')
+NUMBERS = json.dumps(f'{{"a":[{"7.5," * 1000}1]}}')
 FUNCTION = '{"type":"function","function":{"name":"f#","parameters":{"type":"object"}}}'
 THINKING = '{"role":"assistant","content":[{"type":"thinking","thinking":"x"},{"type":"text","text":"y"}]}'
 CALL_ITEM = '{"type":"function_call","call_id":"#","name":"f","arguments":"{}"}'
@@ -74,6 +80,7 @@ LISTS = {
     "calls": at_limit(CHAT, "messages", CALLS),
     "function roles": at_limit(CHAT, "messages", f'{CALLS},{{"role":"function","name":"f#","content":""}}'),
     "arguments": at_limit(CHAT, "messages", CALLS.replace('"{}"', ARGUMENTS)),
+    "numbers in arguments": at_limit(CHAT, "messages", CALLS.replace('"{}"', NUMBERS)),
     "tools": at_limit(CHAT, "tools", FUNCTION, messages=[USER]),
     "strict tools": at_limit(CHAT, "tools", FUNCTION.replace("{", '{"strict":true,', 1), messages=[USER]),
     "stops": at_limit(CHAT, "stop", '"#"', messages=[USER]),
@@ -109,6 +116,7 @@ MAPS = {
     "very many unknown fields": (CHAT, {**PAIR, **members(350_000)}),
     "biases": (CHAT, {**PAIR, "logit_bias": members(MOST_PARTS - 20)}),
     "template's options": (CHAT, {**PAIR, "chat_template_kwargs": members(MOST_PARTS - 20)}),
+    "numbers in arguments": (CHAT, {**PAIR, "messages": [called(json.dumps({"a": [7.5] * MOST_READ}))]}),
     "metadata": (
         RESPONSES,
         {"input": "x", "max_output_tokens": 1, "metadata": dict.fromkeys(members(MOST_PARTS - 20), "v")},
