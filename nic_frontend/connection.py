@@ -5,21 +5,46 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import MutableMapping
+from functools import partial
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from nic_frontend.asgi import Receive, Scope, Send
 from nic_frontend.connections import Connections, Droppable
 from nic_frontend.errors import ApiError, bad_request, unavailable
 
 MAX_HEAD = 64 << 10  # bytes
 MAX_FRAMING = 16 << 10  # bytes of a chunked body from one byte of content to the next: sizes and extensions
 MAX_UNREAD = 1 << 20  # bytes of a body whose request has been answered already
+WITHOUT_CHUNKS = ("0.9", "1.0")  # versions of HTTP
 HEAD_TIMEOUT_S = 30.0
 LOOK_S = 0.5  # for the end of a connection that is not read
 TCP_ESTABLISHED = 1  # netinet/tcp.h, the first byte of struct tcp_info
 BYTES_ACKED = slice(120, 128)  # ... and tcpi_bytes_acked (linux/tcp.h)
+
+
+async def _without_chunks(
+    cycle: RequestResponseCycle, app: Any, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Runs the app for a client that knows no chunks: an answer of unknown length ends with the connection.
+    uvicorn would send it in chunks, whatever the version of HTTP.
+    """
+    is_sized = True
+
+    async def send_plain(message: MutableMapping[str, Any]) -> None:
+        nonlocal is_sized
+        if message["type"] == "http.response.start":
+            is_sized = any(name == b"content-length" for name, _ in message["headers"])
+            if not is_sized:
+                cycle.chunked_encoding = False
+        elif not is_sized:
+            cycle.expected_content_length = len(message["body"])  # uvicorn's sum is right after each piece
+        await send(message)
+
+    await app(scope, receive, send_plain)
 
 
 class Connection(HttpToolsProtocol):
@@ -242,6 +267,9 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._served = cycle
+        if cycle.scope["http_version"] in WITHOUT_CHUNKS:
+            cycle.keep_alive = False
+            app = partial(_without_chunks, cycle, app)
         super()._start_asgi_task(cycle, app)
 
     def _look(self) -> None:

@@ -77,6 +77,28 @@ def test_an_offer_in_pieces(client: socket.socket) -> None:
     assert answer(client)[0] == 200
 
 
+LARGE = {"n": 8, "max_tokens": 100, "ignore_eos": True, "logprobs": 20}
+
+
+@pytest.mark.parametrize("version", ["0.9", "1.0"])
+@pytest.mark.parametrize("more", [{}, LARGE, {"stream": True}], ids=["small", "large", "stream"])
+def test_versions_without_chunks(client: socket.socket, version: str, more: dict[str, Any]) -> None:
+    """The end of the connection is the end of an answer whose length is not said."""
+    client.sendall(
+        post("connection: keep-alive\r\n", **more).replace(b"HTTP/1.1", f"HTTP/{version}".encode(), 1)
+    )
+    with client.makefile("rb") as reader:
+        head, _, content = reader.read().partition(b"\r\n\r\n")
+    fields = head.split(b"\r\n")
+    assert (b"connection: close" in fields, b"transfer-encoding: chunked" in fields) == (True, False)
+    if "stream" in more:
+        assert content.startswith(b"data: {") and content.endswith(b"data: [DONE]\n\n")
+        assert all(json.loads(event[6:]) for event in content.split(b"\n\n")[:-2])
+    else:
+        assert len(json.loads(content)["choices"]) == more.get("n", 1)
+        assert more or b"content-length: %d" % len(content) in fields
+
+
 def test_no_proxy(client: socket.socket) -> None:
     client.sendall(b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org\r\n\r\n")
     status, body = answer(client)
