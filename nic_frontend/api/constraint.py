@@ -112,6 +112,7 @@ def chosen(
     if kind == "none":
         return Constraint(content)
     given = {tool.name for tool in tools}
+    wanted = given if names is None else set(names)
     for name in names or ():
         if name not in given:
             raise bad_request(
@@ -119,7 +120,7 @@ def chosen(
                 "tool_choice",
                 "invalid_value",
             )
-    found = [tool for tool in tools if names is None or tool.name in names]
+    found = [tool for tool in tools if tool.name in wanted]
     if kind == "required" and not found:
         raise bad_request(
             "'tool_choice' asks for a call, and 'tools' has none that the model can be shown",

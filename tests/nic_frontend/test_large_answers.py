@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from harness import CHAT, COMPLETION, Frontend, error_of
 
+from nic_frontend.api.constraint import chosen
 from nic_frontend.api.conversation import MOST_READ, for_template
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
@@ -18,6 +19,7 @@ from nic_frontend.api.schema.messages import CountRequest
 from nic_frontend.api.schema.tokens import DetokenizeRequest
 from nic_frontend.api.turns import messages_of
 from nic_frontend.errors import ApiError
+from nic_frontend.grammar.calls import Function
 from nic_frontend.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, MOST_VALUES, shape_of
 from nic_frontend.long_json import BATCH, PIECE, Batches, LongText, pieces
 
@@ -111,6 +113,16 @@ def test_numbers_with_a_fraction_cost_one_more_look() -> None:
     assert (request.n, request.max_tokens, request.stop_token_ids) == (2, 3, [4, 5])
     with pytest.raises(ApiError, match=r"'tokens\[1\]' must be an integer"):
         checked({"tokens": [1.0, 1.5]}, DetokenizeRequest)
+
+
+def test_tools_are_chosen_at_once() -> None:
+    """However many the choice names."""
+    tools = [Function(f"{i}", None, False) for i in range(10_000)]
+
+    def best_s(names: list[str]) -> float:
+        return min(cpu_s(lambda: chosen(tools, "required", names, False, None)) for _ in range(5))
+
+    assert best_s([f"{i}" for i in range(9_872, 10_000)]) < 3 * best_s(["9999"])
 
 
 def test_results_find_their_calls_at_once() -> None:
