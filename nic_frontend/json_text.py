@@ -13,7 +13,7 @@ from nic_frontend.library import library
 
 # An object or member costs up to 0.6 us to read and as much again in each step behind that; a number 0.07 us.
 MOST_PARTS = 1 << 16
-MOST_VALUES = 1 << 20
+MOST_VALUES = (1 << 20) + (1 << 12)  # a prompt of 2^20 tokens, and all else that its request says
 MOST_DIGITS = 1000  # characters of a number: reading it takes time that grows with their square
 MOST_DEPTH = 128  # Python's own readers and writers, and those of the templates' process, take 500 and more
 

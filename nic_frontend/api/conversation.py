@@ -15,7 +15,7 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
-from nic_frontend.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, MOST_VALUES, shape_of
+from nic_frontend.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, shape_of
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
@@ -25,7 +25,7 @@ Message = dict[str, Any]
 INVALID = "INVALID_JSON"  # the key of arguments that are none
 RESERVED = ("messages", "add_generation_prompt", "tools")
 MOST_NAMES = 8  # that a warning tells
-MOST_READ = MOST_VALUES // 2  # values in arguments of calls, which are read in one turn with all else
+MOST_READ = 1 << 19  # values in arguments of calls, which are read in one turn with all else
 
 
 @dataclass

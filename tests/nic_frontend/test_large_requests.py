@@ -252,6 +252,16 @@ def test_a_body_at_its_limits(large: Frontend, turns: Turns, name: str) -> None:
     assert longest_turn(turns, ask) < LONGEST_S
 
 
+def test_a_prompt_of_a_context_of_a_million(large: Frontend) -> None:
+    """Beside all that a request may say of its answer."""
+    others = {"logit_bias": dict.fromkeys(map(str, range(500)), 1), "temperature": 0.5, "seed": 1}
+    body = {"prompt": [7] * (1 << 20), "max_tokens": 1, **others}
+    response = large.client.post("/v1/completions/render", json=body)
+    assert response.status_code == 200, response.text[:300]
+    (rendered,) = response.json()
+    assert rendered["token_ids"] == body["prompt"]
+
+
 COMPLETION = {"prompt": [7] * 4000, "max_tokens": 1, "logprobs": 0}
 TOP = {"logprobs": True, "top_logprobs": 20}
 INCLUDE = {"include": ["message.output_text.logprobs"]}
