@@ -52,6 +52,7 @@ API_KEY_VARIABLE = "BLINK_API_KEY"
 METRICS_NAMES = ("blink", "vllm")  # exposition.NAMES, without the packages that it imports
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+LONG_NAME = 150  # characters: longer ones may be a template's text
 NO_TEXT = "give the path of a file of Jinja, not the template's text"
 
 
@@ -60,7 +61,8 @@ def check_template(path: Path) -> None:
     from nic_frontend.chat_template import check_syntax  # not at the top: jinja2 is a frontend's alone
 
     if not os.path.lexists(path):
-        raise ValueError(f"there is no file {shown(str(path))}: {NO_TEXT}")
+        name = str(path)
+        raise ValueError(f"there is no file {name if len(name) < LONG_NAME else shown(name)}: {NO_TEXT}")
     text = read_small_text(path, NO_TEXT).removeprefix("\ufeff")
     try:
         check_syntax(text)
