@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from nic_frontend.grammar.keyword_arguments import BARE_NAME
 from nic_frontend.parsing.python_numbers import number
+from nic_frontend.parsing.scanner import Scanner, State
 from nic_frontend.parsing.string_scanner import PREFIXES, QUOTES, StringScanner, behind_space
 
 MAX_DEPTH = 200  # of brackets, as in Python itself
@@ -22,8 +22,6 @@ CONSTANTS |= {constant: constant for constant in CONSTANTS.values()}  # which mo
 WORD = re.compile(r"\w{1,6}")
 CLOSES = {"(": ")", "[": "]", "{": "}", "f(": ")", "**{": "}"}
 
-State = Callable[[str, int], int]
-
 
 @dataclass(slots=True)
 class Bracket:
@@ -35,7 +33,7 @@ class Bracket:
     is_tuple: bool = False
 
 
-class ArgumentScanner:
+class ArgumentScanner(Scanner):
     """`feed` it text from a call's opening parenthesis on until `done` or `bad`. `text` is then an object of
     JSON that UTF-8 can write.
 
@@ -44,29 +42,13 @@ class ArgumentScanner:
     """
 
     def __init__(self) -> None:
-        self.done = False
-        self.bad = False
-        self._pieces: list[str] = []
+        super().__init__(self._begin)
         self._open: list[Bracket] = []
-        self._state: State = self._begin
         self._name: list[str] = []
         self._number: list[str] = []
         self._has_exponent = False
         self._string = StringScanner()
         self._is_key = False  # the string is a dictionary's key
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-    def feed(self, text: str, at: int) -> int:
-        """The position up to which `text` was read. What was not comes again, with more behind it."""
-        while at < len(text) and not self.done and not self.bad:
-            before, state = at, self._state
-            at = state(text, at)
-            if at == before and self._state == state:
-                break
-        return at
 
     def _refuse(self, at: int) -> int:
         self.bad = True

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable
 
 from nic_frontend.parsing.halves import Halves
+from nic_frontend.parsing.scanner import Scanner
 
-State = Callable[[str, int], int]
 QUOTES = "\"'"
 PREFIXES = {"r": True, "R": True, "u": False, "U": False}  # of text: whether it is raw
 SPACE = re.compile(r"\s*")
@@ -25,7 +24,7 @@ ESCAPE_BEGUN = re.compile(
 CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-class StringScanner:
+class StringScanner(Scanner):
     """`feed` it text from the quote on until `done` or `bad`. `text` is then a string of JSON that UTF-8 can
     write.
 
@@ -34,26 +33,11 @@ class StringScanner:
     """
 
     def __init__(self, is_raw: bool = False) -> None:
-        self.done = False
-        self.bad = False
-        self._pieces = ['"']
-        self._state: State = self._opening
+        super().__init__(self._opening)
+        self._pieces.append('"')
         self._quote = ""
         self._is_raw = is_raw
         self._halves = Halves()
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-    def feed(self, text: str, at: int) -> int:
-        """The position up to which `text` was read. What was not comes again, with more behind it."""
-        while at < len(text) and not self.done and not self.bad:
-            before, state = at, self._state
-            at = state(text, at)
-            if at == before and self._state == state:
-                break
-        return at
 
     def _opening(self, text: str, at: int) -> int:
         quotes = text[at : at + 3]
