@@ -18,7 +18,8 @@ from blink.sizes import format_bytes
 from gpu_backend import host_library
 from gpu_backend.cuda.probe import Finding
 from gpu_backend.rdma import target
-from nic_frontend import library, library_file, verbs_library
+from nic_frontend import library, library_file
+from nic_frontend.transport import verbs_library
 from ringbuffer.region import SHM_DIRECTORY
 from ringbuffer.version import install
 

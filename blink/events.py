@@ -15,8 +15,8 @@ from blink.backend import RING
 from blink.errors import CommandError
 from blink.flags import add_flags
 from gpu_backend.options import BackendOptions
-from nic_frontend.kv_events import BlockStored, KvEvent, KvEventReader
-from nic_frontend.public_blocks import PublicBlocks
+from nic_frontend.observe.kv_events import BlockStored, KvEvent, KvEventReader
+from nic_frontend.observe.public_blocks import PublicBlocks
 from nic_frontend.service import open_local, text, why_not_serving
 from nic_frontend.transport.base import Transport, read_header
 from ringbuffer.region import ring_path
@@ -77,7 +77,7 @@ def print_lines(events: list[KvEvent]) -> None:
 
 
 def publish(transport: Transport, namespace: argparse.Namespace) -> None:
-    from nic_frontend.zmq_events import ZmqEvents  # not at the top: only this needs ZeroMQ
+    from nic_frontend.observe.zmq_events import ZmqEvents  # not at the top: only this needs ZeroMQ
 
     header = read_header(transport)
     address = os.environ.get(POD_IP) or socket.gethostbyname(socket.gethostname())

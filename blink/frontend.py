@@ -32,12 +32,12 @@ from blink.flags import (
 )
 from blink.model_directory import add_model_arguments, model_directory
 from blink.sizes import format_bytes, parse_bytes, write_bytes
-from nic_frontend import tracing
-from nic_frontend.keys import read_keys
+from nic_frontend.http.keys import read_keys
+from nic_frontend.http.tls import read_certificate, read_private_key, server_context
+from nic_frontend.observe import tracing
 from nic_frontend.options import FrontendOptions, VerbsRing
-from nic_frontend.parsing.marks import REASONING_PARSERS
 from nic_frontend.parsing.registry import AUTO, NONE, TOOL_CALL_PARSERS
-from nic_frontend.tls import read_certificate, read_private_key, server_context
+from nic_frontend.templates.marks import REASONING_PARSERS
 from ringbuffer.messages import log_to_standard_error
 from ringbuffer.model_file import shown
 from ringbuffer.name import DEFAULT_NAME
@@ -58,7 +58,9 @@ NO_TEXT = "give the path of a file of Jinja, not the template's text"
 
 def check_template(path: Path) -> None:
     """Raises ValueError for what is no file of Jinja. What it does is tried where it is rendered."""
-    from nic_frontend.chat_template import check_syntax  # not at the top: jinja2 is a frontend's alone
+    from nic_frontend.templates.chat_template import (
+        check_syntax,  # not at the top: jinja2 is a frontend's alone
+    )
 
     if not os.path.lexists(path):
         name = str(path)

@@ -8,7 +8,7 @@ import json
 import socket
 
 from nic_frontend.errors import ApiError, unavailable
-from nic_frontend.listener import let_nobody_in
+from nic_frontend.http.listener import let_nobody_in
 
 MAX_HEAD = 64 << 10  # bytes
 PATIENCE_S = 5.0  # for a request's head, and for its client to take the answer

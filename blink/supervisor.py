@@ -17,7 +17,7 @@ from blink.child import said_ready, spawn
 from blink.stand_in import StandIn
 from blink.supervisor_options import SupervisorOptions
 from blink.terminal import Terminal
-from nic_frontend.host_segment import segment_path
+from nic_frontend.ring.host_segment import segment_path
 from ringbuffer import messages
 from ringbuffer.abandoned import give_back_abandoned
 from ringbuffer.name import RingError, clear_name

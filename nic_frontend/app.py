@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from nic_frontend.access_log import log_request
-from nic_frontend.asgi import Receive, Scope, Send, respond, respond_json
-from nic_frontend.clients import client_of
-from nic_frontend.cors import Cors
 from nic_frontend.endpoints import MODEL, OPEN_PATHS, Endpoints, Handler
-from nic_frontend.errors import ApiError, anthropic_body
-from nic_frontend.hosts import Hosts, default_hosts
-from nic_frontend.request import ClientGone
-from nic_frontend.request_record import RequestRecord, record_of
+from nic_frontend.errors import ApiError, ClientGone, anthropic_body
+from nic_frontend.http.asgi import Receive, Scope, Send, respond, respond_json
+from nic_frontend.http.clients import client_of
+from nic_frontend.http.cors import Cors
+from nic_frontend.http.hosts import Hosts, default_hosts
+from nic_frontend.http.wrong_keys import WrongKeys
+from nic_frontend.observe.access_log import log_request
+from nic_frontend.observe.request_record import RequestRecord, record_of
 from nic_frontend.service import Service
-from nic_frontend.wrong_keys import WrongKeys
 
 log = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from nic_frontend.api.job import Job, Parser
 from nic_frontend.api.messages import count_tokens, parse_messages
 from nic_frontend.api.render import render_chat, render_completion
 from nic_frontend.api.responses import parse_response
+from nic_frontend.api.sampling_defaults import fill_in
 from nic_frontend.api.served import Served
 from nic_frontend.api.tokens import detokenize, tokenize
-from nic_frontend.asgi import Receive, Scope, Send, disconnected, read_json_body, respond, respond_json
+from nic_frontend.compiling.store import Asker
 from nic_frontend.errors import ApiError
-from nic_frontend.grammar.store import Asker
-from nic_frontend.page.document import document
-from nic_frontend.request import NO_SALT, Mailbox, Request
-from nic_frontend.request_record import record_of
-from nic_frontend.sampling_defaults import fill_in
+from nic_frontend.http.asgi import Receive, Scope, Send, disconnected, read_json_body, respond, respond_json
+from nic_frontend.observe.page.document import document
+from nic_frontend.observe.request_record import record_of
+from nic_frontend.ring.request import NO_SALT, Mailbox, Request
 from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
 from ringbuffer.version import version

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from nic_frontend.shares import Need
-
 RETRY_AFTER_S = 1
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 
@@ -33,6 +28,10 @@ class ApiError(Exception):
         self.body: dict[str, object] = {
             "error": {"message": message, "type": kind or default_kind, "param": param, "code": code}
         }
+
+
+class ClientGone(Exception):
+    """The client closed the connection, or reads too slowly to be served."""
 
 
 class PromptTooLong(ApiError):
@@ -74,37 +73,9 @@ def context_length_exceeded(message: str, param: str) -> ApiError:
     return bad_request(message, param, CONTEXT_LENGTH_EXCEEDED)
 
 
-def slots_full(wanted: int, total: int) -> ApiError:
-    message = f"all {total} request slots are busy ({wanted} wanted); retry shortly"
-    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
-
-
-def share_full() -> ApiError:
-    message = "your open requests hold as much of this server as one client may; retry when one has ended"
-    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
-
-
-def heaps_full(need: Need) -> ApiError:
-    message = (
-        f"the ring has no room now for prompts of {need.prompts} tokens and answers of {need.outputs}; "
-        "retry shortly, or ask for fewer tokens"
-    )
-    return ApiError(429, message, kind="rate_limit_error", code="rate_limit_exceeded")
-
-
 def too_many_grammars(param: str) -> ApiError:
     message = "too many grammars wait to be compiled; retry shortly"
     return ApiError(429, message, param=param, kind="rate_limit_error", code="rate_limit_exceeded")
-
-
-def too_large(need: Need, total: Need) -> ApiError:
-    """Of one call, whoever else is there. Each choice alone was checked against the context."""
-    return bad_request(
-        f"the choices of this request have prompts of {need.prompts} tokens and answers of up to "
-        f"{need.outputs} in all; this server holds {total.prompts} and {total.outputs}: ask for fewer "
-        "choices or fewer tokens",
-        code="invalid_value",
-    )
 
 
 def too_many_prompt_tokens(asked: int, most: int) -> ApiError:

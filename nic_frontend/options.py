@@ -36,7 +36,7 @@ class FrontendOptions:
     cores: tuple[int, ...] | None = None  # that this process keeps to; default: those it was started on
     realtime: int | None = None  # priority under SCHED_RR; default: scheduled as ordinary work
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
-    api_keys: Path | None = None  # a file of several, in its place (keys.py)
+    api_keys: Path | None = None  # a file of several, in its place (http/keys.py)
     tls_cert: Path | None = None  # the server's certificate and those that lead to a root, PEM; then HTTPS
     tls_key: Path | None = None  # its private key, PEM, where that is not in the same file
     allowed_hosts: tuple[str, ...] | None = None  # names that it answers to; "*": any. Default: hosts.py

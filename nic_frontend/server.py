@@ -1,9 +1,9 @@
 """A frontend process: the socket, uvicorn on uvloop, and an orderly end.
 
-After SIGTERM and SIGINT no more connections are let in (listener.py), and those that there are get an answer
-to one more request each. SIGTERM means that others serve on: such a request is waited for as long as clients
-may keep a connection idle. SIGINT means that the whole server ends: it has to come soon. Open requests may
-finish within `drain_timeout_s`, then get an error event; the lease is given back last.
+After SIGTERM and SIGINT no more connections are let in (http/listener.py), and those that there are get an
+answer to one more request each. SIGTERM means that others serve on: such a request is waited for as long as
+clients may keep a connection idle. SIGINT means that the whole server ends: it has to come soon. Open
+requests may finish within `drain_timeout_s`, then get an error event; the lease is given back last.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import uvicorn
 
 from nic_frontend import errors
 from nic_frontend.app import App
-from nic_frontend.connection import Connection
-from nic_frontend.connections import Connections, Droppable
-from nic_frontend.handshake import TlsAcceptor
-from nic_frontend.hosts import is_loopback
-from nic_frontend.listener import BACKLOG, let_nobody_in, listen
-from nic_frontend.open_files import allow_most
+from nic_frontend.http.connection import Connection
+from nic_frontend.http.connections import Connections, Droppable
+from nic_frontend.http.handshake import TlsAcceptor
+from nic_frontend.http.hosts import is_loopback
+from nic_frontend.http.listener import BACKLOG, let_nobody_in, listen
+from nic_frontend.http.open_files import allow_most
+from nic_frontend.http.tls import Certificate
 from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
-from nic_frontend.tls import Certificate
 from nic_frontend.transport.base import TransportError
 
 log = logging.getLogger(__name__)

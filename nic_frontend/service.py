@@ -10,35 +10,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nic_frontend.api.limits import Limits
+from nic_frontend.api.sampling_defaults import read_defaults
 from nic_frontend.api.served import Served
-from nic_frontend.backend_monitor import BackendMonitor
-from nic_frontend.bodies import Bodies
+from nic_frontend.compiling.store import Grammars
 from nic_frontend.errors import ending
-from nic_frontend.exposition import Exposition, Seen
-from nic_frontend.grammar.store import Grammars
-from nic_frontend.host_segment import HostSegment, segment_path
-from nic_frontend.key_budgets import BUDGET_BYTES, KeyBudgets
-from nic_frontend.keys import Keys
-from nic_frontend.lease import Lease, phase_name
-from nic_frontend.live import Live
-from nic_frontend.metrics import Figures, Metrics
+from nic_frontend.http.bodies import Bodies
+from nic_frontend.http.key_budgets import BUDGET_BYTES, KeyBudgets
+from nic_frontend.http.keys import Keys
+from nic_frontend.observe.exposition import Exposition, Seen
+from nic_frontend.observe.live import Live
+from nic_frontend.observe.metrics import Figures, Metrics
+from nic_frontend.observe.reporter import Reporter
+from nic_frontend.observe.shared_figures import FIGURES_BYTES, SharedFigures
+from nic_frontend.observe.tracing import open_tracer
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import Parsers, choose
-from nic_frontend.reporter import Reporter
-from nic_frontend.request_tracker import RequestTracker
-from nic_frontend.sampling_defaults import read_defaults
-from nic_frontend.scrubber import Scrubber
-from nic_frontend.shared_figures import FIGURES_BYTES, SharedFigures
-from nic_frontend.slot_tracker import SlotTracker
-from nic_frontend.template_renderer import Bounds, open_renderer
-from nic_frontend.token_reader import TokenReader
-from nic_frontend.tokenizer import Tokenizer
-from nic_frontend.tokenizer_trial import try_tokenizer
-from nic_frontend.tracing import open_tracer
+from nic_frontend.processes.watchdog import Watchdog
+from nic_frontend.ring.backend_monitor import BackendMonitor
+from nic_frontend.ring.host_segment import HostSegment, segment_path
+from nic_frontend.ring.lease import Lease, phase_name
+from nic_frontend.ring.request_tracker import RequestTracker
+from nic_frontend.ring.scrubber import Scrubber
+from nic_frontend.ring.slot_tracker import SlotTracker
+from nic_frontend.ring.token_reader import TokenReader
+from nic_frontend.templates.renderer import Bounds, open_renderer
+from nic_frontend.text.tokenizer import Tokenizer
+from nic_frontend.text.tokenizer_trial import try_tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
-from nic_frontend.watchdog import Watchdog
 from ringbuffer import abi, device_ring
 from ringbuffer.fault import describe
 from ringbuffer.heap import Place
@@ -192,7 +192,7 @@ class Service:
         segment = HostSegment(segment_path(self.options.ring), FIGURES_BYTES + BUDGET_BYTES)
         self._shared = SharedFigures(segment, self.lease.index)
         owned.callback(lambda: segment.close(remove=self._shared.clear()))
-        self.budgets = KeyBudgets(segment, self.lease.index)
+        self.budgets = KeyBudgets(segment, FIGURES_BYTES, self.lease.index)
         self.exposition = Exposition(self.model, self.seen, self.options.metrics_names)
         is_local = isinstance(self.options.ring, Path)
         self.live = Live(self.model, self.transport, self.seen, is_local)

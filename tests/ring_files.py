@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nic_frontend.host_segment import segment_path
+from nic_frontend.ring.host_segment import segment_path
 
 
 def remove_ring(ring: Path) -> None:

@@ -16,9 +16,9 @@ from serve_process import ServeProcess
 from gpu_backend.banner import NO_END
 from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
-from nic_frontend.chat_template import ChatTemplate, read_source
-from nic_frontend.sampling_defaults import read_defaults
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.api.sampling_defaults import read_defaults
+from nic_frontend.templates.chat_template import ChatTemplate, read_source
+from nic_frontend.text.tokenizer import Tokenizer
 from ringbuffer.special_tokens import read_special_tokens
 from ringbuffer.token_bytes import SPECIAL, answer_bytes, has_bytes
 

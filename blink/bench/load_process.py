@@ -16,7 +16,7 @@ from blink.bench.client import Client
 from blink.bench.histories import KINDS
 from blink.bench.prompts import Prompts
 from blink.bench.records import ConversationOrder, Lag, Order, Shard, Target
-from nic_frontend.open_files import allow_most
+from nic_frontend.http.open_files import allow_most
 
 TICK_S = 0.005
 REFUSED_S = 0.05  # until a stream of a closed loop tries again after a refusal, and a user after a failure

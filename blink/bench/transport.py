@@ -26,11 +26,11 @@ from blink.files import writable_file
 from blink.flags import Flag, add_flags, count, given
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.rdma.options import RdmaOptions
-from nic_frontend.lease import Lease
-from nic_frontend.link_bench import drain, trips
 from nic_frontend.options import FrontendOptions, VerbsRing
+from nic_frontend.ring.lease import Lease
+from nic_frontend.ring.link_bench import drain, trips
+from nic_frontend.ring.token_reader import TokenReader
 from nic_frontend.service import text
-from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory

@@ -13,8 +13,9 @@ from blink.dynamo.logprobs import of_answer
 from blink.dynamo.request import FORM, ring_requests
 from nic_frontend.api import contradictions
 from nic_frontend.api.logprobs import prompt_logprobs
-from nic_frontend.grammar.store import Asker
-from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
+from nic_frontend.compiling.store import Asker
+from nic_frontend.errors import ClientGone
+from nic_frontend.ring.request import Arrival, Mailbox, Request
 from nic_frontend.service import Service
 from ringbuffer.abi import Reason
 

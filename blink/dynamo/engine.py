@@ -25,9 +25,8 @@ from blink.dynamo import options
 from blink.dynamo.backend_process import BackendProcess
 from blink.dynamo.call import Call
 from blink.dynamo.reports import Reporter
-from nic_frontend.errors import ApiError
+from nic_frontend.errors import ApiError, ClientGone
 from nic_frontend.options import FrontendOptions
-from nic_frontend.request import ClientGone
 from nic_frontend.service import Service
 from nic_frontend.transport.base import read_header
 

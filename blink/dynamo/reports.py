@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nic_frontend.kv_events import KvEventError, KvEventReader
-from nic_frontend.public_blocks import PublicBlocks, Run, StoredRun
+from nic_frontend.observe.kv_events import KvEventError, KvEventReader
+from nic_frontend.observe.public_blocks import PublicBlocks, Run, StoredRun
 from nic_frontend.transport.base import Transport, TransportError, read_header
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from nic_frontend.api.controls import controls_of
 from nic_frontend.api.fields import Neutral, check_tokens, refuse_unsupported
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.parameters import parse
+from nic_frontend.api.sampling_defaults import fill_in
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, Likeliest
 from nic_frontend.api.served import Served
 from nic_frontend.api.structure import content_of
 from nic_frontend.parsing.registry import TAIL
-from nic_frontend.request import Mailbox, Request
-from nic_frontend.sampling_defaults import fill_in
+from nic_frontend.ring.request import Mailbox, Request
 
 PROMPT = "token_ids"
 FORM = "guided_decoding"  # what an answer's form is called there

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 
 from blink.errors import CommandError
-from nic_frontend.host_segment import segment_path
+from nic_frontend.ring.host_segment import segment_path
 from ringbuffer.name import RingError, clear_name
 from ringbuffer.region import ring_path
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.errors import ApiError
-from nic_frontend.generation import Ending
-from nic_frontend.request import Request
+from nic_frontend.ring.request import Request
+from nic_frontend.text.generation import Ending
 
 # Ends of lines to many readers of lines (httpx, str.splitlines), and none in server-sent events.
 LINE_ENDS = [(character, f"\\u{ord(character):04x}") for character in "\x85\u2028\u2029"]

@@ -9,10 +9,10 @@ from nic_frontend.api.answer import KEEP_ALIVE, Control, Events, Shown, Usage
 from nic_frontend.api.logprobs import Words
 from nic_frontend.api.parts import Part, Parts
 from nic_frontend.errors import ApiError
-from nic_frontend.generation import Ending
 from nic_frontend.parsing.delta import CallStart, Delta
 from nic_frontend.parsing.splitter import Splitter
-from nic_frontend.request import Request
+from nic_frontend.ring.request import Request
+from nic_frontend.text.generation import Ending
 
 
 class BlockAnswer:

@@ -21,16 +21,16 @@ from nic_frontend.api import contradictions
 from nic_frontend.api.answer import Answer, Events, Shown, Usage
 from nic_frontend.api.job import Job
 from nic_frontend.api.silence import Silence
-from nic_frontend.asgi import STREAM, Receive, Send, disconnected, encoded, respond_json
-from nic_frontend.errors import ApiError, took_too_long
-from nic_frontend.generation import Ending, Generation
-from nic_frontend.long_json import PIECE
-from nic_frontend.metrics import Metrics
-from nic_frontend.reasons import ANSWERED
-from nic_frontend.request import Arrival, ClientGone, Mailbox, Request
-from nic_frontend.request_tracker import RequestTracker
-from nic_frontend.stop import StopAutomaton
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.errors import ApiError, ClientGone, took_too_long
+from nic_frontend.http.asgi import STREAM, Receive, Send, disconnected, encoded, respond_json
+from nic_frontend.http.long_json import PIECE
+from nic_frontend.observe.metrics import Metrics
+from nic_frontend.ring.reasons import ANSWERED
+from nic_frontend.ring.request import Arrival, Mailbox, Request
+from nic_frontend.ring.request_tracker import RequestTracker
+from nic_frontend.text.generation import Ending, Generation
+from nic_frontend.text.stop import StopAutomaton
+from nic_frontend.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from nic_frontend.api.served import Served
 from nic_frontend.api.structure import content_of
 from nic_frontend.api.text_answer import TextAnswer
 from nic_frontend.errors import bad_request
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.text.tokenizer import Tokenizer
 
 DEFAULT_TOKENS = 16  # as in OpenAI's API
 

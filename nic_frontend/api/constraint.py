@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.served import Served
+from nic_frontend.compiling.store import Source
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
-from nic_frontend.grammar.store import Source
 from nic_frontend.parsing.reasoning import ReasoningParser
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
@@ -82,7 +82,7 @@ async def blocks_of(
 def source_of(
     wanted: Constraint, parser: type[ToolCallParser] | None, reasoning: ReasoningParser | None
 ) -> Source:
-    """What decides which grammar it is, as grammar/answer.py reads it."""
+    """What decides which grammar it is, as compiling/answer.py reads it."""
     return {
         "content": wanted.content.key if wanted.content else None,
         "tools": [[tool.name, tool.parameters, tool.strict] for tool in wanted.tools],

@@ -10,9 +10,9 @@ import numpy as np
 
 from nic_frontend.api.served import Served
 from nic_frontend.errors import ApiError, bad_request
-from nic_frontend.reasons import error_of
-from nic_frontend.request import Request, Sampling
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.ring.reasons import error_of
+from nic_frontend.ring.request import Request, Sampling
+from nic_frontend.text.tokenizer import Tokenizer
 from ringbuffer.abi import Reason, RequestFlags
 from ringbuffer.extents import left_by
 from ringbuffer.grammar import Walk, unpack

@@ -15,11 +15,11 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
-from nic_frontend.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, shape_of
+from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, shape_of
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
-from nic_frontend.template_forms import TemplateForms
+from nic_frontend.templates.forms import TemplateForms
 
 Message = dict[str, Any]
 INVALID = "INVALID_JSON"  # the key of arguments that are none

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from nic_frontend.api.answer import Usage, compact, written
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.errors import ApiError
-from nic_frontend.long_json import Batches, numbers_of
-from nic_frontend.request import Request
+from nic_frontend.http.long_json import Batches, numbers_of
+from nic_frontend.ring.request import Request
 
 DONE = "data: [DONE]\n\n"
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from nic_frontend.errors import bad_request
-from nic_frontend.json_text import TooMuch, read_json
+from nic_frontend.http.json_text import TooMuch, read_json
 
 Neutral = dict[str, tuple[Any, ...]]
 

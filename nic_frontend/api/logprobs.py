@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nic_frontend.long_json import Batches
-from nic_frontend.request import Request, words_from, words_of
+from nic_frontend.http.long_json import Batches
+from nic_frontend.ring.request import Request, words_from, words_of
 from ringbuffer.extents import logprobs
 
 Words = NDArray[np.uint64]

@@ -9,7 +9,7 @@ from nic_frontend.api.answer import Events, Usage, compact
 from nic_frontend.api.block_answer import BlockAnswer
 from nic_frontend.api.parts import Part
 from nic_frontend.errors import ApiError, anthropic_body
-from nic_frontend.json_text import read_json
+from nic_frontend.http.json_text import read_json
 from nic_frontend.parsing.delta import CallStart, Reasoning
 from nic_frontend.parsing.splitter import Splitter
 

@@ -15,7 +15,7 @@ from nic_frontend.api.limits import Limits
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.generation import Generation
 from nic_frontend.errors import bad_request, context_length_exceeded
-from nic_frontend.request import NO_SALT, Sampling, words_of
+from nic_frontend.ring.request import NO_SALT, Sampling, words_of
 from ringbuffer import abi
 from ringbuffer.extents import NO_CONTROLS, Controls
 

@@ -10,7 +10,7 @@ from typing import Any
 from nic_frontend.api.chat import parse_chat
 from nic_frontend.api.completion import parse_completion
 from nic_frontend.api.served import Served
-from nic_frontend.long_json import numbers_of
+from nic_frontend.http.long_json import numbers_of
 
 
 async def render_completion(body: dict[str, Any], served: Served) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Part
 from nic_frontend.api.schema.responses import FunctionTool, ResponsesRequest
 from nic_frontend.errors import ApiError
-from nic_frontend.long_json import pieces
+from nic_frontend.http.long_json import pieces
 from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.splitter import Splitter
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.logprobs import TokenTexts
-from nic_frontend.grammar.store import ANYBODY, Asker, Grammars
+from nic_frontend.compiling.store import ANYBODY, Asker, Grammars
 from nic_frontend.parsing.registry import Parsers
-from nic_frontend.template_renderer import Renderer
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.templates.renderer import Renderer
+from nic_frontend.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nic_frontend.request import Mailbox
+from nic_frontend.ring.request import Mailbox
 
 SILENCE_S = 10.0  # after which something is sent; the least limit that is common is 15 s
 

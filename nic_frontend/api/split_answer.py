@@ -18,11 +18,11 @@ from nic_frontend.api.logprobs import (
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Parts
 from nic_frontend.errors import ApiError
-from nic_frontend.generation import Ending
-from nic_frontend.long_json import numbers_of
+from nic_frontend.http.long_json import numbers_of
 from nic_frontend.parsing.delta import CallArguments, CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.splitter import Splitter
-from nic_frontend.request import Request
+from nic_frontend.ring.request import Request
+from nic_frontend.text.generation import Ending
 
 CONTINUED = '"function":{'  # of a call that the client knows
 

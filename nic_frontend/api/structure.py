@@ -7,11 +7,11 @@ from typing import Any
 from nic_frontend.api.fields import Neutral
 from nic_frontend.api.schema.generation import Structured
 from nic_frontend.api.schema.structure import ResponseFormat, StructuredOutputs
+from nic_frontend.compiling.store import check_length
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.content import Content
 from nic_frontend.grammar.refusal import LONE_SURROGATE
-from nic_frontend.grammar.store import check_length
-from nic_frontend.json_text import TooMuch, read_json
+from nic_frontend.http.json_text import TooMuch, read_json
 
 GUIDED = {
     "guided_json": "json",

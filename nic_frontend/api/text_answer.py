@@ -20,10 +20,10 @@ from nic_frontend.api.logprobs import (
 )
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.errors import ApiError
-from nic_frontend.generation import Ending
-from nic_frontend.long_json import numbers_of
-from nic_frontend.long_json import pieces as written_in_pieces
-from nic_frontend.request import Request
+from nic_frontend.http.long_json import numbers_of
+from nic_frontend.http.long_json import pieces as written_in_pieces
+from nic_frontend.ring.request import Request
+from nic_frontend.text.generation import Ending
 
 
 class TextAnswer:

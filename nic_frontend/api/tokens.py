@@ -16,7 +16,7 @@ from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.tokens import DetokenizeRequest, TokenizeRequest
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
-from nic_frontend.long_json import Batches, LongText, numbers_of
+from nic_frontend.http.long_json import Batches, LongText, numbers_of
 
 
 async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:

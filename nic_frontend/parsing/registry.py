@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from nic_frontend.calls_in_templates import WrittenCalls
-from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.parsing.delta import CallArguments, CallStart
 from nic_frontend.parsing.hermes import Hermes
 from nic_frontend.parsing.llama3_json import Llama3Json
-from nic_frontend.parsing.marks import REASONING_PARSERS, Marks
 from nic_frontend.parsing.mistral import Mistral
 from nic_frontend.parsing.phi4_mini import Phi4Mini
 from nic_frontend.parsing.pythonic import Pythonic
 from nic_frontend.parsing.reasoning import ReasoningParser
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
-from nic_frontend.template_forms import TemplateForms
-from nic_frontend.tools_in_templates import ARGUMENTS, CALLED_NAME
+from nic_frontend.templates.calls import WrittenCalls
+from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.templates.forms import TemplateForms
+from nic_frontend.templates.marks import REASONING_PARSERS, Marks
+from nic_frontend.templates.tools import ARGUMENTS, CALLED_NAME
 
 AUTO, NONE = "auto", "none"
 

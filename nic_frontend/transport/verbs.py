@@ -11,7 +11,7 @@ import threading
 from nic_frontend.options import VerbsRing
 from nic_frontend.transport.base import Capabilities, NativeLink, TransportError
 from nic_frontend.transport.exchange_client import Exchange
-from nic_frontend.verbs_library import verbs_library
+from nic_frontend.transport.verbs_library import verbs_library
 from ringbuffer import abi
 from ringbuffer.rdma.abi import RdmaAddress
 from ringbuffer.rdma.messages import Claim, EndpointAddress, Grant

@@ -24,9 +24,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from nic_frontend.compiling.store import Asker, Grammars, Source
 from nic_frontend.errors import ApiError
-from nic_frontend.grammar.store import Asker, Grammars, Source
-from nic_frontend.metrics import Metrics
+from nic_frontend.observe.metrics import Metrics
 
 MAX_WORDS = 1 << 20
 AGAIN = 200  # of the last schemas, which the store has room for

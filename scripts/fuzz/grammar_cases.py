@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from nic_frontend.grammar.store import Source
+from nic_frontend.compiling.store import Source
 
 MOST_PARTS = 100  # of a schema: behind those, it has no more within others
 KEYWORDS = ("allOf", "anyOf", "oneOf")

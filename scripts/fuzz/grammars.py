@@ -25,10 +25,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "tests")]
 
 from fuzz import command  # noqa: E402
 from fuzz.grammar_cases import draw_source  # noqa: E402
+from nic_frontend.compiling.protocol import GRACE_S, SLICES_S  # noqa: E402
+from nic_frontend.compiling.store import Asker, Grammars, Source  # noqa: E402
 from nic_frontend.errors import ApiError  # noqa: E402
-from nic_frontend.grammar.protocol import GRACE_S, SLICES_S  # noqa: E402
-from nic_frontend.grammar.store import Asker, Grammars, Source  # noqa: E402
-from nic_frontend.metrics import Metrics  # noqa: E402
+from nic_frontend.observe.metrics import Metrics  # noqa: E402
 from ringbuffer.grammar import unpack  # noqa: E402
 
 CORPUS = Path(__file__).with_name("corpus") / "grammars.json"

@@ -66,11 +66,11 @@ def backend_side(directory: Path) -> None:
 def frontend_side(directory: Path) -> None:
     import asyncio
 
+    from nic_frontend.api.sampling_defaults import read_defaults
     from nic_frontend.errors import ApiError
-    from nic_frontend.sampling_defaults import read_defaults
-    from nic_frontend.template_renderer import Bounds, open_renderer
-    from nic_frontend.tokenizer import Tokenizer
-    from nic_frontend.tokenizer_trial import try_tokenizer
+    from nic_frontend.templates.renderer import Bounds, open_renderer
+    from nic_frontend.text.tokenizer import Tokenizer
+    from nic_frontend.text.tokenizer_trial import try_tokenizer
     from ringbuffer.region import model_fingerprint
 
     model_fingerprint(directory)
@@ -200,7 +200,11 @@ def main() -> int:
 
 def import_both() -> None:
     """What every child would import anew."""
-    for module in ("gpu_backend.backend", "nic_frontend.template_renderer", "nic_frontend.tokenizer_trial"):
+    for module in (
+        "gpu_backend.backend",
+        "nic_frontend.templates.renderer",
+        "nic_frontend.text.tokenizer_trial",
+    ):
         importlib.import_module(module)
 
 

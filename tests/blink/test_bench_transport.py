@@ -122,7 +122,7 @@ def test_names_and_spread() -> None:
 def test_the_echo_refuses_a_payload_that_is_not_of_its_word(tmp_path: Path) -> None:
     """R2: what `payloads read again` counts. A word whose descriptor is another request's is not answered."""
     from gpu_backend.schedulers.echo import HostEcho
-    from nic_frontend.lease import Lease
+    from nic_frontend.ring.lease import Lease
     from nic_frontend.transport.shm import SharedMemory
     from ringbuffer.abi import Command, Control, State
     from ringbuffer.region import Geometry, ModelFacts, create

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 from blink import smollm2
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
-from nic_frontend.chat_template import ChatTemplate, read_source
-from nic_frontend.tokenizer import Tokenizer as ServedTokenizer
+from nic_frontend.templates.chat_template import ChatTemplate, read_source
+from nic_frontend.text.tokenizer import Tokenizer as ServedTokenizer
 
 pytestmark = pytest.mark.slow
 

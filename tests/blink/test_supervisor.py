@@ -21,7 +21,7 @@ from waiting import wait_until
 
 from blink.errors import CommandError
 from blink.frontend import run_in_realtime
-from nic_frontend.host_segment import segment_path
+from nic_frontend.ring.host_segment import segment_path
 
 Start = Callable[..., ServeProcess]
 QUESTION = "What is 2 + 3?"

@@ -10,8 +10,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from nic_frontend.abi import Health
-from nic_frontend.exposition import Exposition, Seen
-from nic_frontend.metrics import Metrics
+from nic_frontend.observe.exposition import Exposition, Seen
+from nic_frontend.observe.metrics import Metrics
 from ringbuffer import abi
 
 ROOT = Path(__file__).resolve().parents[2]

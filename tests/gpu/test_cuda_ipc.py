@@ -19,11 +19,11 @@ from process_state import state_of, stop
 from serving import DEMO, ROOT, items
 from tokenizers import Tokenizer
 
-from nic_frontend.lease import Lease
 from nic_frontend.library import EVENT_FINISHED, EVENT_FREED
 from nic_frontend.options import FrontendOptions
+from nic_frontend.ring.lease import Lease
+from nic_frontend.ring.token_reader import TokenReader
 from nic_frontend.service import open_local, why_not_serving
-from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from ringbuffer import abi

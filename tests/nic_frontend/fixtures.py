@@ -16,7 +16,7 @@ from templates import write_model_with
 from tiny_model import build_tokenizer, write_model
 
 from nic_frontend import service
-from nic_frontend.tokenizer_trial import try_tokenizer
+from nic_frontend.text.tokenizer_trial import try_tokenizer
 
 __all__ = [
     "attached_at_once",

@@ -12,7 +12,7 @@ from limits import WAIT_S
 from mock_backend import MockBackend
 from waiting import wait_until as wait_until  # the tests of this folder import it with the rest
 
-from nic_frontend.listener import listen
+from nic_frontend.http.listener import listen
 from nic_frontend.options import FrontendOptions
 from nic_frontend.server import Server
 from nic_frontend.service import Service

@@ -9,7 +9,7 @@ from harness import Frontend
 from mock_backend import MockBackend
 from waiting import wait_until
 
-from nic_frontend.host_segment import segment_path
+from nic_frontend.ring.host_segment import segment_path
 
 SETTINGS = (
     "script", "step_s", "tokens_per_step", "cached_tokens", "records", "torn", "jitter", "refuse_leases",

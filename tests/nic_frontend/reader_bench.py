@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nic_frontend.lease import Lease
 from nic_frontend.options import FrontendOptions
-from nic_frontend.token_reader import TokenReader
+from nic_frontend.ring.lease import Lease
+from nic_frontend.ring.token_reader import TokenReader
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi
 from ringbuffer.abi import Command, LeaseState, Phase, Reason, State

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nic_frontend.template_renderer import Bounds, Renderer, open_renderer
+from nic_frontend.templates.renderer import Bounds, Renderer, open_renderer
 
 __all__ = ["start_renderer"]
 

@@ -16,12 +16,12 @@ from ringbuffer.messages import LOG_FIELDS
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "nic_frontend.access_log")
+    caplog.set_level(logging.INFO, "nic_frontend.observe.access_log")
     return caplog
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
-    records = [record for record in caplog.records if record.name == "nic_frontend.access_log"]
+    records = [record for record in caplog.records if record.name == "nic_frontend.observe.access_log"]
     return [(record.getMessage(), getattr(record, LOG_FIELDS)) for record in records]
 
 

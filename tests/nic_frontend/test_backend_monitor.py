@@ -9,15 +9,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from nic_frontend.backend_monitor import BackendMonitor
 from nic_frontend.errors import ApiError
-from nic_frontend.lease import Lease
 from nic_frontend.library import EVENT_FINISHED, EVENT_TOKENS, Health
-from nic_frontend.metrics import Metrics
-from nic_frontend.request import Mailbox, Request, Sampling
-from nic_frontend.request_tracker import RequestTracker
-from nic_frontend.slot_tracker import SlotTracker
-from nic_frontend.token_reader import EventRow, TokenReader
+from nic_frontend.observe.metrics import Metrics
+from nic_frontend.ring.backend_monitor import BackendMonitor
+from nic_frontend.ring.lease import Lease
+from nic_frontend.ring.request import Mailbox, Request, Sampling
+from nic_frontend.ring.request_tracker import RequestTracker
+from nic_frontend.ring.slot_tracker import SlotTracker
+from nic_frontend.ring.token_reader import EventRow, TokenReader
 from nic_frontend.transport.base import Transport
 from ringbuffer.abi import Phase, Reason
 

@@ -17,8 +17,8 @@ from mock_backend import MockBackend
 from sse import parse
 from test_http_connection import CHUNKED, HALF, POST, answer, is_closed, post
 
-from nic_frontend import connection, wrong_keys
-from nic_frontend.bodies import SMALL
+from nic_frontend.http import connection, wrong_keys
+from nic_frontend.http.bodies import SMALL
 
 Connect = Callable[[Frontend], socket.socket]
 

@@ -12,7 +12,7 @@ import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
 
-from nic_frontend.generation import Generation
+from nic_frontend.text.generation import Generation
 from ringbuffer.abi import Command
 
 

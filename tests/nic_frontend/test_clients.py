@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 from harness import StartBackend, StartFrontend, error_of, wait_until
 
-from nic_frontend.asgi import Scope
-from nic_frontend.clients import client_of
-from nic_frontend.shares import Need
-from nic_frontend.slot_tracker import Size, SlotTracker
+from nic_frontend.http.asgi import Scope
+from nic_frontend.http.clients import client_of
+from nic_frontend.ring.shares import Need
+from nic_frontend.ring.slot_tracker import Size, SlotTracker
 from ringbuffer.heap import LeaseHeaps
 
 ONE = Size(5, 9)  # a granule of each heap

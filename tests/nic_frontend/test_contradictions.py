@@ -16,7 +16,7 @@ from nic_frontend.api import contradictions
 from nic_frontend.errors import ApiError
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.regex import matched
-from nic_frontend.request import Mailbox, Request, Sampling
+from nic_frontend.ring.request import Mailbox, Request, Sampling
 from ringbuffer.abi import Reason
 from ringbuffer.extents import controls
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from tiny_model import TOOL_CALL, VOCAB_SIZE, build_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from nic_frontend.detokenizer import (
+from nic_frontend.text.detokenizer import (
     Bytewise,
     Windowed,
     byte_tables,
     detokenizer_factory,
 )
-from nic_frontend.generation import Generation
-from nic_frontend.tokenizer import Tokenizer as FrontendTokenizer
+from nic_frontend.text.generation import Generation
+from nic_frontend.text.tokenizer import Tokenizer as FrontendTokenizer
 from ringbuffer.abi import Reason
 from ringbuffer.token_bytes import (
     SPECIAL,

@@ -21,10 +21,10 @@ from nic_frontend.api.parameters import parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.text_answer import TextAnswer
-from nic_frontend.metrics import Metrics
-from nic_frontend.request import Arrival, Mailbox, Request
-from nic_frontend.request_tracker import RequestTracker
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.observe.metrics import Metrics
+from nic_frontend.ring.request import Arrival, Mailbox, Request
+from nic_frontend.ring.request_tracker import RequestTracker
+from nic_frontend.text.tokenizer import Tokenizer
 from ringbuffer.abi import Reason
 
 N = 16  # choices

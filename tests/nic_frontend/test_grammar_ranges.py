@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nic_frontend.library import crc32c
-from nic_frontend.slot_tracker import Need, Size, SlotTracker
+from nic_frontend.ring.slot_tracker import Need, Size, SlotTracker
 from ringbuffer.heap import Place
 
 FIRST, SECOND, LARGE = b"abcd" * 40, b"efgh" * 40, b"ijkl" * 97

@@ -16,10 +16,10 @@ from tiny_model import VOCAB_SIZE, build_tokenizer, write_model
 from tokenizers import Regex, normalizers, pre_tokenizers
 from waiting import wait_until
 
-from nic_frontend import tokenizer_trial
 from nic_frontend.errors import ApiError
-from nic_frontend.tokenizer import LONG_TEXT, Tokenizer
-from nic_frontend.tokenizer_trial import try_tokenizer
+from nic_frontend.text import tokenizer_trial
+from nic_frontend.text.tokenizer import LONG_TEXT, Tokenizer
+from nic_frontend.text.tokenizer_trial import try_tokenizer
 
 ENDLESS = r"(%s+)+$"  # tried in 2^n ways: its engine gives a text up after some hundredths of a second
 
@@ -140,8 +140,8 @@ def test_a_frontend_whose_tokenizer_does_not_end_says_so_and_ends(
     start_backend: StartBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever started it starts another: this one would refuse every long text from now on."""
-    monkeypatch.setattr("nic_frontend.tokenizer.THREAD_S", 0.3)
-    monkeypatch.setattr("nic_frontend.text_thread.queued_s", lambda: {"": 0.0})
+    monkeypatch.setattr("nic_frontend.text.tokenizer.THREAD_S", 0.3)
+    monkeypatch.setattr("nic_frontend.text.text_thread.queued_s", lambda: {"": 0.0})
     frontend, ends = start_frontend(start_backend()), threading.Event()
     service = frontend.service
     whole = service.tokenizer._encode

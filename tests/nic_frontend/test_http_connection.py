@@ -13,7 +13,7 @@ import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
 from limits import WAIT_S
 
-from nic_frontend import connection
+from nic_frontend.http import connection
 
 pytestmark = pytest.mark.usefixtures("kept_frontend")
 

@@ -14,13 +14,14 @@ import pytest
 from harness import COMPLETION, Frontend, StartBackend, StartFrontend, error_of, wait_until
 from mock_backend import MockBackend
 
-from nic_frontend import reporter, wrong_keys
 from nic_frontend.errors import ApiError
-from nic_frontend.host_segment import HostSegment
-from nic_frontend.key_budgets import BUDGET_BYTES, KeyBudgets
-from nic_frontend.keys import Key, Keys, read_keys
-from nic_frontend.request import Mailbox, Request, Sampling
-from nic_frontend.shared_figures import FIGURES_BYTES
+from nic_frontend.http import wrong_keys
+from nic_frontend.http.key_budgets import BUDGET_BYTES, KeyBudgets
+from nic_frontend.http.keys import Key, Keys, read_keys
+from nic_frontend.observe import reporter
+from nic_frontend.observe.shared_figures import FIGURES_BYTES
+from nic_frontend.ring.host_segment import HostSegment
+from nic_frontend.ring.request import Mailbox, Request, Sampling
 
 TWO = f"""
 [[key]]
@@ -191,7 +192,7 @@ def test_what_is_wrong_in_a_file_is_told_without_a_key(text: str, message: str, 
 
 
 def budgets(path: Path, lease: int = 0) -> KeyBudgets:
-    return KeyBudgets(HostSegment(path, FIGURES_BYTES + BUDGET_BYTES), lease)
+    return KeyBudgets(HostSegment(path, FIGURES_BYTES + BUDGET_BYTES), FIGURES_BYTES, lease)
 
 
 def request(prompt: int, answer: int) -> Request:
@@ -208,13 +209,13 @@ def make_key(**limits: Any) -> Key:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that budgets see, for a test to move."""
     now = [1000.0]
-    monkeypatch.setattr("nic_frontend.key_budgets.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("nic_frontend.http.key_budgets.time.monotonic", lambda: now[0])
     return now
 
 
 @pytest.fixture(autouse=True)
 def no_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nic_frontend.request.asyncio.current_task", lambda: None)
+    monkeypatch.setattr("nic_frontend.ring.request.asyncio.current_task", lambda: None)
 
 
 def test_tokens_are_paid_for_by_prompt_and_answer_and_come_back(tmp_path: Path, clock: list[float]) -> None:
@@ -269,7 +270,7 @@ def test_a_frontend_that_is_suspended_within_the_lock_holds_nobody_up(tmp_path: 
 def test_a_key_that_came_later_takes_no_place_of_one_with_open_requests(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nic_frontend.key_budgets.ENTRIES", 2)
+    monkeypatch.setattr("nic_frontend.http.key_budgets.ENTRIES", 2)
     held = budgets(tmp_path / "b")
     keys = [Key(bytes([2 * i]) * 32, "x", concurrent=1) for i in range(4)]
     with held.admitted(keys[0], []):

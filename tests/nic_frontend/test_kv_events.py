@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nic_frontend.kv_events import (
+from nic_frontend.observe.kv_events import (
     NO_SALT,
     AllBlocksCleared,
     BlockRemoved,

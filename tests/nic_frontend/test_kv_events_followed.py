@@ -16,7 +16,14 @@ from waiting import wait_until
 from blink.model_directory import demo_directory
 from gpu_backend.backend import Backend
 from gpu_backend.options import BackendOptions
-from nic_frontend.kv_events import NO_SALT, AllBlocksCleared, BlockStored, KvEvent, KvEventReader, block_hash
+from nic_frontend.observe.kv_events import (
+    NO_SALT,
+    AllBlocksCleared,
+    BlockStored,
+    KvEvent,
+    KvEventReader,
+    block_hash,
+)
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer.abi import RequestFlags
 from ringbuffer.client import RingClient

@@ -20,8 +20,8 @@ from nic_frontend.api.schema.tokens import DetokenizeRequest
 from nic_frontend.api.turns import messages_of
 from nic_frontend.errors import ApiError
 from nic_frontend.grammar.calls import Function
-from nic_frontend.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, MOST_VALUES, shape_of
-from nic_frontend.long_json import BATCH, PIECE, Batches, LongText, pieces
+from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, MOST_VALUES, shape_of
+from nic_frontend.http.long_json import BATCH, PIECE, Batches, LongText, pieces
 
 USER = {"role": "user", "content": "x"}
 

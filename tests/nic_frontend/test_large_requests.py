@@ -16,7 +16,7 @@ from templates import HERMES, write_model_with
 from turns import Turns
 
 from nic_frontend.api.conversation import MOST_READ
-from nic_frontend.json_text import MOST_DEPTH, MOST_PARTS, MOST_VALUES
+from nic_frontend.http.json_text import MOST_DEPTH, MOST_PARTS, MOST_VALUES
 from nic_frontend.service import Service
 
 pytestmark = pytest.mark.slow

@@ -19,11 +19,11 @@ from test_validation import error_of
 from tiny_model import write_model
 
 from nic_frontend import service
-from nic_frontend.host_segment import segment_path
-from nic_frontend.lease import Lease
 from nic_frontend.options import FrontendOptions
+from nic_frontend.ring.host_segment import segment_path
+from nic_frontend.ring.lease import Lease
+from nic_frontend.ring.token_reader import TokenReader
 from nic_frontend.service import Service
-from nic_frontend.token_reader import TokenReader
 from nic_frontend.transport.base import TransportError
 from nic_frontend.transport.shm import SharedMemory
 from ringbuffer import abi

@@ -18,8 +18,8 @@ from limits import WAIT_S
 from mock_backend import MockBackend
 from templates import HERMES
 
-from nic_frontend import live
-from nic_frontend.live import cpu_seconds, shown_steps
+from nic_frontend.observe import live
+from nic_frontend.observe.live import cpu_seconds, shown_steps
 from ringbuffer import abi
 
 WAIT_MS = WAIT_S * 1000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nic_frontend.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-from nic_frontend.public_blocks import Cleared, PublicBlocks, RemovedRun, StoredRun
+from nic_frontend.observe.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+from nic_frontend.observe.public_blocks import Cleared, PublicBlocks, RemovedRun, StoredRun
 
 SALT = bytes(range(16))
 

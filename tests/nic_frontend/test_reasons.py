@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nic_frontend import reasons
+from nic_frontend.ring import reasons
 from ringbuffer.abi import Reason
 
 FAILURES = [reason for reason in Reason if reason >= Reason.ERROR_FIRST]

@@ -14,12 +14,12 @@ from limits import WAIT_S
 from renderers import ECHO, user
 from waiting import wait_until
 
-from nic_frontend.channel import has_ended
-from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
-from nic_frontend.frames import framed
-from nic_frontend.template_process import ERROR, TEXT
-from nic_frontend.template_renderer import FORMS_BYTES, Bounds
+from nic_frontend.processes.channel import has_ended
+from nic_frontend.processes.frames import framed
+from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.templates.process import ERROR, TEXT
+from nic_frontend.templates.renderer import FORMS_BYTES, Bounds
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *what: str) -> list[int]:
@@ -34,7 +34,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *what: str) -> list[int]:
         started.append(len(started))
         return [sys.executable, "-S", "-c", head + what[started[-1]], *map(str, arguments)]
 
-    monkeypatch.setattr("nic_frontend.template_renderer.command", command)
+    monkeypatch.setattr("nic_frontend.templates.renderer.command", command)
     return started
 
 
@@ -73,7 +73,7 @@ def renders(times: int = 1) -> str:
 def test_a_process_that_cannot_render_and_does_not_end_is_killed(
     start_renderer: Any, monkeypatch: pytest.MonkeyPatch, stays: str
 ) -> None:
-    monkeypatch.setattr("nic_frontend.template_renderer.START_S", 0.3)
+    monkeypatch.setattr("nic_frontend.templates.renderer.START_S", 0.3)
     played(monkeypatch, stays)
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"no$|more than 0.3 s|makes no sense|bytes, where"):

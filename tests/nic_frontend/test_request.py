@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nic_frontend.request import Mailbox, Request, Sampling
+from nic_frontend.ring.request import Mailbox, Request, Sampling
 from ringbuffer import abi
 
 SAMPLING = Sampling(

@@ -17,7 +17,7 @@ from templates import (
 )
 from tiny_model import TEMPLATE
 
-from nic_frontend.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
 
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": {}}}
 CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}

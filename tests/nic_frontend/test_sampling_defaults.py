@@ -14,7 +14,7 @@ from harness import CHAT, COMPLETION, Frontend
 from mock_backend import MockBackend
 from sse import events
 
-from nic_frontend.sampling_defaults import read_defaults
+from nic_frontend.api.sampling_defaults import read_defaults
 
 FILE = {"temperature": 0.5, "top_p": 0.75, "top_k": 20, "min_p": 0.125, "repetition_penalty": 1.25}
 NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}

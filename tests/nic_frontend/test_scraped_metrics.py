@@ -11,9 +11,9 @@ from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
 from prometheus_client.parser import text_string_to_metric_families
 
-from nic_frontend import exposition, shared_figures
-from nic_frontend.host_segment import HostSegment, segment_path
-from nic_frontend.shared_figures import BLOCK_BYTES, FIGURES_BYTES, HEAD, SharedFigures
+from nic_frontend.observe import exposition, shared_figures
+from nic_frontend.observe.shared_figures import BLOCK_BYTES, FIGURES_BYTES, HEAD, SharedFigures
+from nic_frontend.ring.host_segment import HostSegment, segment_path
 from ringbuffer import abi
 
 

@@ -13,7 +13,7 @@ from limits import WAIT_S
 from sse import parse, text_of
 from test_validation import error_of
 
-from nic_frontend.slot_tracker import Size, SlotTracker
+from nic_frontend.ring.slot_tracker import Size, SlotTracker
 from ringbuffer.heap import Place
 
 ONE = Size(5, 9)  # a granule of each heap

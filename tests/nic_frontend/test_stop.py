@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from nic_frontend.api.parameters import MAX_STOP_CHARACTERS
 from nic_frontend.api.schema.generation import MAX_STOPS
-from nic_frontend.stop import StopAutomaton, StopStrings
+from nic_frontend.text.stop import StopAutomaton, StopStrings
 from ringbuffer.token_bytes import byte_level_alphabet
 
 STOP_FILE = sys.modules[StopStrings.__module__].__file__

@@ -19,7 +19,7 @@ from templates import HERMES
 
 from nic_frontend.api import silence
 from nic_frontend.api.silence import Silence
-from nic_frontend.request import Arrival, Mailbox
+from nic_frontend.ring.request import Arrival, Mailbox
 from ringbuffer.abi import Phase
 
 COMMENT = ": keep-alive\n\n"

@@ -16,7 +16,7 @@ from limits import WAIT_S
 from mock_backend import MockBackend
 from sse import parse, text_of
 
-from nic_frontend.slot_tracker import Size
+from nic_frontend.ring.slot_tracker import Size
 from ringbuffer.abi import Phase
 
 STREAMS = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nic_frontend.chat_template import TemplateSource, read_source
+from nic_frontend.templates.chat_template import TemplateSource, read_source
 from ringbuffer.model_file import ModelFileError
 
 

@@ -20,7 +20,7 @@ from renderers import BOUNDS, ECHO, user
 from templates import HERMES
 
 from nic_frontend.errors import ApiError
-from nic_frontend.template_renderer import Bounds, open_renderer
+from nic_frontend.templates.renderer import Bounds, open_renderer
 
 # A hostile one waits until it is asked: else it would not be served at all.
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"  # noqa: E501
@@ -32,7 +32,7 @@ def trapped(what: str) -> str:
 
 def test_its_process_loads_no_more_than_it_needs() -> None:
     """Each frontend has one: numpy alone would double the time in which it starts."""
-    loaded = "import sys, nic_frontend.template_process; sys.exit('numpy' in sys.modules)"
+    loaded = "import sys, nic_frontend.templates.process; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False, timeout=WAIT_S).returncode == 0
 
 
@@ -119,7 +119,7 @@ def test_the_event_loop_turns_while_a_template_does_not_end(start_renderer: Any)
 def test_a_template_that_cannot_be_used_is_refused_at_the_start(
     start_renderer: Any, monkeypatch: pytest.MonkeyPatch, template: str
 ) -> None:
-    monkeypatch.setattr("nic_frontend.template_renderer.START_S", 1.5)
+    monkeypatch.setattr("nic_frontend.templates.renderer.START_S", 1.5)
     with pytest.raises(ValueError, match="template") as caught:
         start_renderer(template)
     assert "\n" not in str(caught.value)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from templates import GEMMA, HERMES, LLAMA, MISTRAL, PHI
 
-from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
 from nic_frontend.parsing.delta import Reasoning, Text
 from nic_frontend.parsing.registry import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, choose
 from nic_frontend.parsing.splitter import Splitter
+from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
 
 PUBLISHED = Path(__file__).parent / "chat_templates"
 WEATHER = {

@@ -11,12 +11,12 @@ from concurrent.futures import Future
 import pytest
 from limits import PROGRAM_S, WAIT_S
 
-from nic_frontend import text_thread
-from nic_frontend.text_thread import LOOKS, TextThread, queued_s
+from nic_frontend.text import text_thread
+from nic_frontend.text.text_thread import LOOKS, TextThread, queued_s
 
 STUCK = """
 import asyncio, sys, threading
-from nic_frontend.text_thread import TextThread
+from nic_frontend.text.text_thread import TextThread
 
 async def main():
     thread = TextThread()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from harness import StartBackend, StartFrontend, wait_until
 
-from nic_frontend import reporter
 from nic_frontend.abi import Health
-from nic_frontend.exposition import Seen
-from nic_frontend.metrics import Figures, Metrics
-from nic_frontend.throughput import Throughput
+from nic_frontend.observe import reporter
+from nic_frontend.observe.exposition import Seen
+from nic_frontend.observe.metrics import Figures, Metrics
+from nic_frontend.observe.throughput import Throughput
 from ringbuffer import abi
 from ringbuffer.messages import LOG_FIELDS
 
@@ -76,7 +76,7 @@ def test_one_frontend_of_several_speaks_for_all(
 ) -> None:
     monkeypatch.setattr(reporter, "LINE_S", 0.5)
     monkeypatch.setattr(reporter, "PUBLISH_S", 0.05)
-    caplog.set_level(logging.INFO, "nic_frontend.reporter")
+    caplog.set_level(logging.INFO, "nic_frontend.observe.reporter")
     backend = start_backend(n_leases=2)
     first, second = start_frontend(backend), start_frontend(backend)
     for frontend in (first, second):

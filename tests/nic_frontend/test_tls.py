@@ -15,8 +15,8 @@ from limits import PROGRAM_S, WAIT_S
 from mock_backend import MockBackend
 
 from blink import cli
-from nic_frontend import handshake
-from nic_frontend.tls import Certificate, server_context
+from nic_frontend.http import handshake
+from nic_frontend.http.tls import Certificate, server_context
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 

@@ -16,9 +16,9 @@ from tiny_model import VOCAB_SIZE, build_tokenizer, write_model
 from tokenizers import Regex, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Reference
 
-from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
-from nic_frontend.tokenizer import LONG_TEXT, Tokenizer
+from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.text.tokenizer import LONG_TEXT, Tokenizer
 
 
 def encode(tokenizer: Tokenizer, text: str, special: bool = False) -> list[int]:
@@ -82,7 +82,7 @@ def test_falls_back_with_the_reason(model_dir: Path, monkeypatch: pytest.MonkeyP
     with caplog.at_level(logging.WARNING):
         tokenizer = Tokenizer(model_dir, VOCAB_SIZE)
     assert tokenizer.engine == "tokenizers"
-    (record,) = [r for r in caplog.records if r.name == "nic_frontend.tokenizer"]
+    (record,) = [r for r in caplog.records if r.name == "nic_frontend.text.tokenizer"]
     assert "differs from tokenizers on" in record.getMessage()
     reference = Reference.from_file(str(model_dir / "tokenizer.json"))
     assert encode(tokenizer, "it's fine") == reference.encode("it's fine").ids
@@ -111,7 +111,7 @@ def test_a_text_that_never_ends_holds_up_long_texts_for_a_while(
     model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And short ones not at all. What comes behind it is refused, and not waited for without end."""
-    monkeypatch.setattr("nic_frontend.tokenizer.THREAD_S", 0.1)
+    monkeypatch.setattr("nic_frontend.text.tokenizer.THREAD_S", 0.1)
     tokenizer, ends = Tokenizer(model_dir, VOCAB_SIZE), threading.Event()
     whole = tokenizer._encode
     monkeypatch.setattr(
@@ -125,7 +125,7 @@ def test_a_text_that_never_ends_holds_up_long_texts_for_a_while(
         assert refused.value.status == 503
     assert encode(tokenizer, "a")
     ends.set()
-    monkeypatch.setattr("nic_frontend.tokenizer.THREAD_S", 20.0)
+    monkeypatch.setattr("nic_frontend.text.tokenizer.THREAD_S", 20.0)
     assert encode(tokenizer, "a" * (LONG_TEXT + 1))
 
 

@@ -8,9 +8,9 @@ import pytest
 from templates import DEEPSEEK, HERMES, LLAMA, MISTRAL, PHI
 from tiny_model import TEMPLATE
 
-from nic_frontend.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.errors import ApiError
 from nic_frontend.parsing.registry import TOOL_CALL_PARSERS, choose
+from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": "Hi"}

@@ -17,7 +17,7 @@ from limits import WAIT_S
 from mock_backend import MockBackend
 from templates import GEMMA
 
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.text.tokenizer import Tokenizer
 
 BAD_VALUES = [
     ("temperature", [-0.1, 2.1, "hot", True, [], 1e999]),

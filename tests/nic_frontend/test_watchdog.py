@@ -13,7 +13,7 @@ from limits import PROGRAM_S
 
 HANG = """
 import asyncio, os, sys, time
-from nic_frontend.watchdog import Watchdog
+from nic_frontend.processes.watchdog import Watchdog
 
 def hold_up_everybody():
     while True:  # with Python's lock, as a library that does not end

@@ -12,8 +12,8 @@ import zmq
 from limits import WAIT_S
 from waiting import wait_until
 
-from nic_frontend.public_blocks import Cleared, RemovedRun, StoredRun
-from nic_frontend.zmq_events import ZmqEvents
+from nic_frontend.observe.public_blocks import Cleared, RemovedRun, StoredRun
+from nic_frontend.observe.zmq_events import ZmqEvents
 
 TOPIC = "kv@10.0.0.1@demo"
 

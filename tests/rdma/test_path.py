@@ -137,7 +137,7 @@ def test_a_thousand_requests_and_a_passive_host_that_sleeps(
 @pytest.fixture
 def patient_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that lasts as much longer as the guest is slower."""
-    for name in ("ringbuffer.abi", "nic_frontend.backend_monitor"):
+    for name in ("ringbuffer.abi", "nic_frontend.ring.backend_monitor"):
         monkeypatch.setattr(f"{name}.LEASE_TIMEOUT_NS", 20 * abi.LEASE_TIMEOUT_NS)
 
 

@@ -14,7 +14,7 @@ from fuzz.directory_case import write
 from fuzz.directory_cases import MOST_CHARACTERS, draw_case, value
 from fuzz.model_directories import CORPUS, SIDES, apart, judged
 
-from nic_frontend import template_renderer
+from nic_frontend.templates import renderer
 
 CASES = json.loads(CORPUS.read_text())
 SERVED = ("a tokenizer that gives texts up", "chat templates that are no objects")  # without harm
@@ -48,7 +48,7 @@ def test_what_is_drawn_has_bounds() -> None:
 def test_what_was_found_is_refused_in_one_line_or_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(template_renderer, "START_S", 5.0)
+    monkeypatch.setattr(renderer, "START_S", 5.0)
     outcomes = judged(CASES[name], tmp_path / "model")
     assert not [outcome for outcome in outcomes.values() if outcome.fault], outcomes
     kinds = {outcome.kind for outcome in outcomes.values()}
@@ -59,7 +59,7 @@ def test_what_was_found_is_refused_in_one_line_or_bounded(
 def test_directories_that_are_drawn_at_random(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(template_renderer, "START_S", 5.0)
+    monkeypatch.setattr(renderer, "START_S", 5.0)
     outcomes = judged(draw_case(seed)[1], tmp_path / "model")
     assert not [outcome for outcome in outcomes.values() if outcome.fault], outcomes
 

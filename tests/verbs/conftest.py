@@ -11,7 +11,7 @@ from fabric_sources import FABRIC, LINK, NATIVE, TARGET
 from fixtures import *  # noqa: F403
 
 from gpu_backend.rdma import target
-from nic_frontend import verbs_library
+from nic_frontend.transport import verbs_library
 
 HEADERS = Path("/usr/include/infiniband/verbs.h")
 

@@ -34,7 +34,7 @@ StopIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=abi.MAX_ST
 
 
 class ModelSampling(Struct, kw_only=True):
-    """The sampling for which a model has defaults of its own (sampling_defaults.py)."""
+    """The sampling for which a model has defaults of its own (api/sampling_defaults.py)."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None

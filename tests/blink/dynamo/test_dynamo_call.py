@@ -16,8 +16,9 @@ from scripted_answers import bits_of
 from blink.dynamo.call import Call
 from blink.dynamo.logprobs import of_answer
 from nic_frontend.api.logprobs import TokenTexts
+from nic_frontend.errors import ClientGone
 from nic_frontend.options import FrontendOptions
-from nic_frontend.request import ClientGone, words_from
+from nic_frontend.ring.request import words_from
 from nic_frontend.service import Service
 from ringbuffer.words import pair_word
 

@@ -9,7 +9,7 @@ from limits import WAIT_S
 from waiting import wait_until
 
 from blink.dynamo.reports import Reporter, batch_of, signed
-from nic_frontend.public_blocks import Cleared, RemovedRun, StoredRun
+from nic_frontend.observe.public_blocks import Cleared, RemovedRun, StoredRun
 from nic_frontend.transport.base import TransportError
 
 

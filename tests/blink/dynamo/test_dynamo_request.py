@@ -12,12 +12,12 @@ from tiny_model import VOCAB_SIZE, write_model
 from blink.dynamo.request import ring_requests
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
+from nic_frontend.compiling.store import Grammars
 from nic_frontend.errors import ApiError
-from nic_frontend.grammar.store import Grammars
-from nic_frontend.metrics import Metrics
+from nic_frontend.observe.metrics import Metrics
 from nic_frontend.parsing.registry import choose
-from nic_frontend.request import Mailbox, Request
-from nic_frontend.tokenizer import Tokenizer
+from nic_frontend.ring.request import Mailbox, Request
+from nic_frontend.text.tokenizer import Tokenizer
 from ringbuffer.abi import MAX_STOP_IDS, RequestFlags
 from ringbuffer.grammar import accepts, unpack
 

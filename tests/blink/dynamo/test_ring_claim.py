@@ -15,7 +15,7 @@ from serve_process import ROOT
 from blink.dynamo import ring_claim
 from blink.dynamo.ring_claim import RingClaim
 from blink.errors import CommandError
-from nic_frontend.host_segment import segment_path
+from nic_frontend.ring.host_segment import segment_path
 from ringbuffer.name import RingName
 from ringbuffer.region import ring_path
 

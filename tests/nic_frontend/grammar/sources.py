@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nic_frontend.grammar.store import Grammars, Source
-from nic_frontend.metrics import Metrics
+from nic_frontend.compiling.store import Grammars, Source
+from nic_frontend.observe.metrics import Metrics
 
 MAX_WORDS = 1 << 20
 
@@ -33,8 +33,9 @@ def slow_source(number: int) -> Source:
 
 
 @contextlib.contextmanager
-def grammars(special_texts: Sequence[str] = ()) -> Iterator[Grammars]:
-    made = Grammars(MAX_WORDS, Metrics(), special_texts)
+def grammars(special_texts: Sequence[str] = (), counts: Metrics | None = None) -> Iterator[Grammars]:
+    """`counts`: what counts them."""
+    made = Grammars(MAX_WORDS, counts or Metrics(), special_texts)
     try:
         yield made
     finally:

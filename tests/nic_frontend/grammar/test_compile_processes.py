@@ -15,10 +15,10 @@ import pytest
 from limits import WAIT_S
 from sources import MAX_WORDS, schema_source, slow_source, source_of_choice
 
-from nic_frontend.grammar.compilers import SHORT_LEVELS, Compilers, Job, NoCompilers
-from nic_frontend.grammar.protocol import READY, Answer, Outcome, packed, start_frame
-from nic_frontend.grammar.worker import Worker
-from nic_frontend.metrics import Metrics
+from nic_frontend.compiling.compilers import SHORT_LEVELS, Compilers, Job, NoCompilers
+from nic_frontend.compiling.protocol import READY, Answer, Outcome, packed, start_frame
+from nic_frontend.compiling.worker import Worker
+from nic_frontend.observe.metrics import Metrics
 
 
 def job_of_choice(text: str) -> Job:
@@ -38,9 +38,9 @@ def is_up(worker: Worker | None) -> bool:
     return worker is not None and worker.is_ready
 
 
-def run(work: Callable[[Compilers], Awaitable[None]]) -> None:
+def run(work: Callable[[Compilers], Awaitable[None]], counts: Metrics | None = None) -> None:
     async def body() -> None:
-        compilers = Compilers(start_frame([], MAX_WORDS), MAX_WORDS, Metrics())
+        compilers = Compilers(start_frame([], MAX_WORDS), MAX_WORDS, counts or Metrics())
         try:
             await asyncio.wait_for(work(compilers), WAIT_S)
         finally:
@@ -140,7 +140,9 @@ def test_a_process_that_is_ready_twice_does_not_keep_its_place() -> None:
 
 def test_a_process_answers_so_often_and_then_another_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted where nobody who breaks out of it can reach."""
-    monkeypatch.setattr("nic_frontend.grammar.worker.MOST_ANSWERS", 2)
+    monkeypatch.setattr("nic_frontend.compiling.worker.MOST_ANSWERS", 2)
+
+    counts = Metrics()
 
     async def work(compilers: Compilers) -> None:
         compilers.start()
@@ -148,10 +150,10 @@ def test_a_process_answers_so_often_and_then_another_takes_its_place(monkeypatch
         first = set(compilers._workers)
         for i in range(3):
             assert (await compilers.compile(job_of_choice(f"{i}"))).outcome == Outcome.BLOCK
-        assert compilers._metrics.grammar_process_restarts >= 1
+        assert counts.grammar_process_restarts >= 1
         assert not first >= set(compilers._workers)
 
-    run(work)
+    run(work, counts)
 
 
 @pytest.mark.parametrize("place", range(2))
@@ -177,7 +179,7 @@ def test_what_cannot_be_started_is_done_without_and_tried_again(
         fails = False
         await until(lambda: is_up(compilers._workers[place]))
 
-    monkeypatch.setattr("nic_frontend.grammar.compilers.RETRY_S", 0.2)
+    monkeypatch.setattr("nic_frontend.compiling.compilers.RETRY_S", 0.2)
     run(work)
 
 
@@ -215,7 +217,7 @@ def test_a_class_of_unicode_is_no_large_grammar() -> None:
 # A compiler with a fault that nobody foresaw, behind the grammar it warms up with.
 FAULTY = """
 import sys
-from nic_frontend.grammar import compile_process
+from nic_frontend.compiling import compile_process
 made, sound = [], compile_process.expression_of
 def faulty(*arguments):
     made.append(1)
@@ -233,23 +235,25 @@ def test_a_fault_of_the_compiler_is_logged_and_costs_no_process(
 ) -> None:
     """Also where what the frontend prints goes to a file, which its processes cannot write."""
     monkeypatch.setattr(
-        "nic_frontend.grammar.worker.command",
+        "nic_frontend.compiling.worker.command",
         lambda module, *arguments: [sys.executable, "-c", FAULTY, *map(str, arguments)],
     )
+
+    counts = Metrics()
 
     async def work(compilers: Compilers) -> None:
         for i in range(2):
             answer = await compilers.compile(job_of_choice(f"{i}"))
             assert answer.outcome == Outcome.REFUSED
             assert answer.content == b"the compiler fails on it (KeyError)"
-        assert compilers._metrics.grammar_process_restarts == 0
+        assert counts.grammar_process_restarts == 0
 
     printed = tmp_path / "stderr"
     kept = os.dup(2)
     try:
         with printed.open("wb") as file:
             os.dup2(file.fileno(), 2)
-            run(work)
+            run(work, counts)
     finally:
         os.dup2(kept, 2)
         os.close(kept)

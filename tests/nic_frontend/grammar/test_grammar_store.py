@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sources import Left, grammars, schema_source, slow_source, source_of_choice
 
-from nic_frontend.errors import ApiError
-from nic_frontend.grammar import store
-from nic_frontend.grammar.store import Asker, Grammars
-from nic_frontend.request import ClientGone
+from nic_frontend.compiling import store
+from nic_frontend.compiling.store import Asker, Grammars
+from nic_frontend.errors import ApiError, ClientGone
+from nic_frontend.observe.metrics import Metrics
 from ringbuffer.grammar import accepts, unpack
 
 LARGE = source_of_choice("x" * store.MAX_SOURCE)
@@ -24,9 +24,9 @@ DEEP = schema_source({"const": NESTED})
 IMPOSSIBLE = schema_source({"type": "integer", "minimum": 1, "maximum": 0})
 
 
-def run(work: Callable[[Grammars], Awaitable[None]]) -> None:
+def run(work: Callable[[Grammars], Awaitable[None]], counts: Metrics | None = None) -> None:
     async def body() -> None:
-        with grammars() as made:
+        with grammars(counts=counts) as made:
             await work(made)
 
     asyncio.run(body())
@@ -34,6 +34,7 @@ def run(work: Callable[[Grammars], Awaitable[None]]) -> None:
 
 def test_who_waits_for_the_same_shares_it() -> None:
     """Also when the first one leaves meanwhile."""
+    counts = Metrics()
 
     async def work(made: Grammars) -> None:
         source = source_of_choice("x")
@@ -42,10 +43,10 @@ def test_who_waits_for_the_same_shares_it() -> None:
         first.cancel()
         assert accepts(unpack(await second), b"x")
         assert await made.block(source, "p") == await second
-        assert made.metrics.grammars_reused == 1
+        assert counts.grammars_reused == 1
         assert first.cancelled()
 
-    run(work)
+    run(work, counts)
 
 
 def test_who_leaves_waits_no_more_and_nothing_is_compiled_for_nobody() -> None:
@@ -64,7 +65,7 @@ def test_who_leaves_waits_no_more_and_nothing_is_compiled_for_nobody() -> None:
 
 
 def test_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nic_frontend.grammar.compilers.MOST_WAITING", (2, 2, 2, 2))
+    monkeypatch.setattr("nic_frontend.compiling.compilers.MOST_WAITING", (2, 2, 2, 2))
 
     async def work(made: Grammars) -> None:
         waiting = [
@@ -88,17 +89,19 @@ def test_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_not_used_for_longest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = Metrics()
+
     async def work(made: Grammars) -> None:
         size = len(await made.block(source_of_choice("a"), "p"))
         monkeypatch.setattr(store, "KEPT_BYTES", 2 * size)
         reused = []
         for text in "babcabc":  # b, then a and b are there, c pushes a out, and a pushes b out, ...
-            before = made.metrics.grammars_reused
+            before = counts.grammars_reused
             await made.block(source_of_choice(text), "p")
-            reused.append(made.metrics.grammars_reused > before)
+            reused.append(counts.grammars_reused > before)
         assert reused == [False, True, True, False, False, False, False]
 
-    run(work)
+    run(work, counts)
 
 
 def test_bad_sources() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nic_frontend.grammar.turns import Turns
+from nic_frontend.compiling.turns import Turns
 
 
 def test_clients_take_turns() -> None:

@@ -24,19 +24,20 @@ import pytest
 from limits import WAIT_S
 from sources import grammars, schema_source, slow_source, source_of, source_of_choice
 
+from nic_frontend.compiling.answer import expression_of
+from nic_frontend.compiling.protocol import MEMORY_BYTES, Answer, Outcome, packed, unpacked
+from nic_frontend.compiling.store import Asker, Grammars, Source
 from nic_frontend.errors import ApiError
 from nic_frontend.grammar import expression as e
-from nic_frontend.grammar.answer import expression_of
 from nic_frontend.grammar.bounded_formats import of_bounded_format
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.expression import Expression, Rule
 from nic_frontend.grammar.formats import of_format
 from nic_frontend.grammar.matching import Patterns
-from nic_frontend.grammar.protocol import MEMORY_BYTES, Answer, Outcome, packed, unpacked
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.schema import of_schema
 from nic_frontend.grammar.spelling import SpecialTexts
-from nic_frontend.grammar.store import Asker, Grammars, Source
+from nic_frontend.observe.metrics import Metrics
 
 MAX_WORDS = 1 << 20
 HUGE = 10**4000
@@ -212,9 +213,9 @@ def test_no_cache_without_bound_has_a_key_of_a_client() -> None:
 # ---------------------------------------------------------------- processes
 
 
-def run(work: Callable[[Grammars], Any]) -> None:
+def run(work: Callable[[Grammars], Any], counts: Metrics | None = None) -> None:
     async def body() -> None:
-        with grammars() as made:
+        with grammars(counts=counts) as made:
             await asyncio.wait_for(work(made), WAIT_S)
 
     asyncio.run(body())
@@ -247,6 +248,8 @@ def test_a_small_grammar_is_not_behind_large_ones() -> None:
 
 
 def test_a_process_that_crashes_is_a_refusal_of_what_it_worked_at() -> None:
+    counts = Metrics()
+
     async def work(made: Grammars) -> None:
         await made.block(source_of_choice("first"), "p")
         hostile = asyncio.create_task(made.block(slow_source(1), "p"))
@@ -259,9 +262,9 @@ def test_a_process_that_crashes_is_a_refusal_of_what_it_worked_at() -> None:
             await hostile
         assert refused.value.status == 400
         assert await made.block(source_of_choice("second"), "p")
-        assert made.metrics.grammar_process_restarts >= 1
+        assert counts.grammar_process_restarts >= 1
 
-    run(work)
+    run(work, counts)
 
 
 def test_a_process_that_somebody_else_ends_costs_no_request() -> None:
@@ -280,7 +283,7 @@ def test_a_process_that_somebody_else_ends_costs_no_request() -> None:
     ids=["native", "python"],
 )
 def test_what_takes_too_much_memory_is_refused(hostile: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nic_frontend.grammar.worker.MEMORY_BYTES", 48 << 20)
+    monkeypatch.setattr("nic_frontend.compiling.worker.MEMORY_BYTES", 48 << 20)
 
     async def work(made: Grammars) -> None:
         await made.block(source_of_choice("x"), "p")
@@ -313,7 +316,7 @@ def test_the_processes_are_confined() -> None:
 
 
 def test_a_process_loads_no_more_than_it_needs() -> None:
-    loaded = "import sys, nic_frontend.grammar.compile_process; sys.exit('numpy' in sys.modules)"
+    loaded = "import sys, nic_frontend.compiling.compile_process; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False, timeout=WAIT_S).returncode == 0
 
 

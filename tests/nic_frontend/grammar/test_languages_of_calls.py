@@ -22,12 +22,12 @@ from nic_frontend.api.constraint import blocks_of, chosen
 from nic_frontend.api.schema.chat import ChatRequest, NamedChoice
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.served import Served
-from nic_frontend.grammar.answer import expression_of
+from nic_frontend.compiling.answer import expression_of
+from nic_frontend.compiling.store import Source
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.spelling import SpecialTexts
-from nic_frontend.grammar.store import Source
 from nic_frontend.parsing.registry import TOOL_CALL_PARSERS
 from ringbuffer.grammar import Grammar, unpack
 from ringbuffer.token_bytes import SPECIAL
