@@ -198,7 +198,7 @@ class Endpoints:
 
         def request(index: int) -> Request:
             prompt = job.prompts[index // n]
-            sampling = job.parameters.sampling(len(prompt), index % n, service.limits, job.param)
+            sampling = job.parameters.of_choice(len(prompt), index % n, service.limits, job.param)
             return Request(
                 index, prompt, sampling, mailbox, arrived, grammar=job.grammars.whole, client=client,
                 tells_cached=sampling.salt != NO_SALT or not service.options.hide_cached_tokens,

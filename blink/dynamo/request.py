@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from nic_frontend.api import contradictions
 from nic_frontend.api.constraint import Blocks, Constraint, blocks_of, check_ends
 from nic_frontend.api.controls import controls_of
-from nic_frontend.api.fields import Neutral, check_tokens, refuse_unsupported
+from nic_frontend.api.fields import check_tokens, refuse
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.parameters import parse
 from nic_frontend.api.sampling_defaults import fill_in
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, Likeliest
+from nic_frontend.api.schema.rows import Neutral, rows
 from nic_frontend.api.served import Served
 from nic_frontend.api.structure import content_of
 from nic_frontend.parsing.registry import TAIL
@@ -29,9 +30,9 @@ from nic_frontend.ring.request import Mailbox, Request
 PROMPT = "token_ids"
 FORM = "guided_decoding"  # what an answer's form is called there
 SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "seed", "n", "best_of", "logit_bias", "allowed_token_ids", "bad_words",
-)  # fmt: skip
+    *(name for name, row in rows(Generation).items() if row.in_descriptor and name != "priority"),
+    *("seed", "n", "best_of", "logit_bias", "allowed_token_ids", "bad_words"),
+)
 STOPPING = ("max_tokens", "min_tokens", "ignore_eos")
 STOP_IDS = ("stop_token_ids", "stop_token_ids_visible", "stop_token_ids_hidden")
 TOLD = ("logprobs", "prompt_logprobs")
@@ -58,7 +59,7 @@ async def ring_requests(
     Raises ApiError: 400 for what is not served, 429 where too many grammars wait.
     """
     limits, sampling, stopping = served.limits, _sampling(asked), asked.get("stop_conditions") or {}
-    refuse_unsupported({**sampling, **stopping}, UNSUPPORTED)
+    refuse({**sampling, **stopping}, UNSUPPORTED)
     told = asked.get("output_options") or {}
     body = {name: sampling.get(name) for name in SAMPLING} | {name: stopping.get(name) for name in STOPPING}
     body |= {name: told.get(name) for name in TOLD}
@@ -79,9 +80,9 @@ async def ring_requests(
     )
     prompt = _prompt(asked[PROMPT], limits)
     limits.check_choices(1, parameters.n, PROMPT)
-    samplings = [parameters.sampling(len(prompt), i, limits, PROMPT) for i in range(parameters.n)]
+    samplings = [parameters.of_choice(len(prompt), i, limits, PROMPT) for i in range(parameters.n)]
     blocks = await _blocks(request, prompt, bool(asked.get("require_reasoning")), served)
-    check_ends(parameters, blocks)
+    check_ends(parameters.sampling, blocks)
     arrived = time.perf_counter()
     requests = [
         Request(i, prompt, one, mailbox, arrived, grammar=blocks.whole) for i, one in enumerate(samplings)

@@ -37,6 +37,19 @@ T = TypeVar("T")
 BURST_TOKENS = 256  # are handled before other calls get their turn: 2 ms of work, 10 with a window
 
 
+class Choice:
+    """One choice of a call, for as long as the call lives. A second request may take the place of the one
+    that was `asked`, when its model has thought enough.
+    """
+
+    def __init__(self, asked: Request, generation: Generation) -> None:
+        self.asked = self.request = asked
+        self.generation = generation
+        self.tokens: list[int] = []  # where its thinking may have to be ended
+        self.held: dict[int, str] = {}  # text that it then held back, behind so many tokens
+        self.thought: int | None = None  # so many tokens, which are enough
+
+
 class Call:
     """Submits a job's choices and sends what they answer."""
 
@@ -49,7 +62,6 @@ class Call:
         metrics: Metrics,
     ) -> None:
         self._job = job
-        self._requests = requests
         self._tracker = tracker
         self._metrics = metrics
         self._mailbox = requests[0].mailbox
@@ -57,18 +69,14 @@ class Call:
         self._handled = 0  # tokens, and one for each arrival, since other calls had their turn
         self._tokenizer = tokenizer
         self._stops = StopAutomaton(job.parameters.stops) if job.parameters.stops else None
-        self._generations = [self._generation(request.prompt) for request in requests]
-        self._first_requests = list(requests)  # before any was made to conclude
-        self._tokens: list[list[int]] = [[] for _ in requests]  # of each, where one may have to conclude
-        self._held: dict[tuple[int, int], str] = {}  # text that each then held back, behind its tokens
-        self._thought: dict[int, int] = {}  # choices that have thought enough after so many tokens
+        self._choices = [Choice(request, self._generation(request.prompt)) for request in requests]
 
     def _generation(self, prompt: NDArray[np.uint32]) -> Generation:
         p = self._job.parameters
         detokenizer = self._tokenizer.detokenizer(
             skip_special_tokens=p.skip_special_tokens, prompt=prompt, shown=self._job.shown
         )
-        return Generation(detokenizer, self._stops, p.include_stop, p.min_tokens)
+        return Generation(detokenizer, self._stops, p.include_stop, p.sampling.min_tokens)
 
     async def run(self, receive: Receive, send: Send, arrived: float, timeout_s: float) -> None:
         """Raises ApiError when it fails before the response began, 504 when it is not over `timeout_s` after
@@ -79,8 +87,9 @@ class Call:
         watcher = asyncio.create_task(watch_client(receive, self._mailbox))
         outcome = "error"
         try:
-            await self._tracker.submit(self._requests)
-            self._job.answer.begin(self._requests, self)
+            requests = [choice.request for choice in self._choices]
+            await self._tracker.submit(requests)
+            self._job.answer.begin(requests, self)
             if self._job.parameters.stream:
                 await self._stream(send, self._job.answer)
             else:
@@ -96,49 +105,54 @@ class Call:
         finally:
             timer.cancel()
             watcher.cancel()
-            for request, generation in zip(self._requests, self._generations, strict=True):
-                self._tracker.cancel(request)
-                ending = generation.ending
+            for choice in self._choices:
+                self._tracker.cancel(choice.request)
+                ending = choice.generation.ending
                 self._metrics.on_finished(
-                    request, ending.finish_reason if ending else outcome, time.perf_counter()
+                    choice.request, ending.finish_reason if ending else outcome, time.perf_counter()
                 )
 
     def end(self, index: int, n_tokens: int) -> None:
         """See Control. What came behind is dropped (F7)."""
-        self._generations[index].ending = Ending("stop")
-        self._generations[index].n_tokens = n_tokens
-        self._tracker.cancel(self._requests[index])
+        choice = self._choices[index]
+        choice.generation.ending = Ending("stop")
+        choice.generation.n_tokens = n_tokens
+        self._tracker.cancel(choice.request)
 
     def conclude(self, index: int, n_tokens: int) -> None:
         """See Control."""
-        self._thought[index] = n_tokens
+        self._choices[index].thought = n_tokens
 
     async def _show(self, show: Callable[[Shown], T]) -> list[T]:
         """What `show` makes of the next arrivals."""
         results = []
         for shown in await self._take():
-            if shown.choice in self._thought:
+            choice = self._choices[shown.choice]
+            if choice.thought is not None:
                 continue  # it came behind the end of thinking
             if self._job.conclusion:
-                self._tokens[shown.choice] += shown.tokens
+                choice.tokens += shown.tokens
             results.append(show(shown))
-        while self._thought:
-            results.append(show(await self._concluded(*self._thought.popitem())))
-        self._held.clear()
+        if self._job.conclusion:
+            for choice in self._choices:
+                if choice.thought is not None:
+                    results.append(show(await self._concluded(choice, choice.thought)))
+                choice.thought = None
+                choice.held.clear()
         return results
 
-    async def _concluded(self, index: int, n_tokens: int) -> Shown:
+    async def _concluded(self, choice: Choice, n_tokens: int) -> Shown:
         """Ends a choice's thinking: what it has thought and the mark behind it become the prompt of another
         request, which answers. The prefix cache has most of that prompt.
         """
-        thinking, conclusion = self._requests[index], self._job.conclusion
+        thinking, conclusion = choice.request, self._job.conclusion
         self._tracker.cancel(thinking)
-        tokens = [*self._tokens[index][:n_tokens], *conclusion]
+        tokens = [*choice.tokens[:n_tokens], *conclusion]
         prompt = np.concatenate([thinking.prompt, np.array(tokens, dtype=np.uint32)])
-        generation = self._generations[index] = self._generation(prompt)
+        generation = choice.generation = self._generation(prompt)
         generation.n_tokens = n_tokens
         pieces = [generation.feed(token) for token in conclusion]
-        pieces[0] = self._held.get((index, n_tokens), "") + pieces[0]
+        pieces[0] = choice.held.get(n_tokens, "") + pieces[0]
         asked = thinking.sampling
         if (left := asked.max_tokens - len(tokens)) < 1:
             generation.ending = Ending("length")
@@ -146,15 +160,15 @@ class Call:
             least = max(asked.min_tokens - len(tokens), 0)
             sampling = dataclasses.replace(asked, max_tokens=left, min_tokens=least, prompt_logprobs=None)
             request = Request(
-                index, prompt, sampling, self._mailbox, thinking.arrived,
+                thinking.index, prompt, sampling, self._mailbox, thinking.arrived,
                 grammar=self._job.grammars.concluding, client=thinking.client,
                 tells_cached=thinking.tells_cached,
             )  # fmt: skip
             request.first_token, request.last_token = thinking.first_token, thinking.last_token
             request.n_tokens = thinking.n_tokens
-            self._requests[index] = request
+            choice.request = request
             await self._tracker.submit([request])
-        return Shown(index, pieces, conclusion, generation.ending, generation.n_tokens)
+        return Shown(thinking.index, pieces, conclusion, generation.ending, generation.n_tokens)
 
     async def _collect(self, send: Send, answer: Answer) -> None:
         while not self._finished():
@@ -228,11 +242,12 @@ class Call:
 
     def _advance(self, arrival: Arrival) -> Shown:
         index, tokens = arrival.request.index, arrival.tokens
-        generation = self._generations[index]
+        choice = self._choices[index]
+        generation = choice.generation
         pieces: list[str] = []
         if self._job.parameters.max_tokens == 0 and generation.ending is None:
             return self._only_prompt(arrival)
-        if generation.ending is not None or arrival.request is not self._requests[index]:
+        if generation.ending is not None or arrival.request is not choice.request:
             return Shown(
                 index, pieces, [], None, generation.n_tokens
             )  # what the scheduler produced past a stop string is dropped (F7)
@@ -242,7 +257,7 @@ class Call:
                 self._tracker.cancel(arrival.request)
                 break
             if self._job.conclusion and generation.held:
-                self._held[index, generation.n_tokens] = generation.held
+                choice.held[generation.n_tokens] = generation.held
         if arrival.reason is not None and generation.ending is None:
             pieces.append(self._finish(arrival, arrival.reason))
         told = None if arrival.logprobs is None else arrival.logprobs[: len(pieces)]
@@ -253,11 +268,11 @@ class Call:
         if reason not in ANSWERED:
             p = self._job.parameters
             raise contradictions.ended(arrival.request, reason, self._job.grammars.param, p.eos_ids)
-        return self._generations[arrival.request.index].finish(arrival.tokens[-1:], reason)
+        return self._choices[arrival.request.index].generation.finish(arrival.tokens[-1:], reason)
 
     def _only_prompt(self, arrival: Arrival) -> Shown:
         """Nothing of an answer is wanted: the token that was sampled behind the prompt is dropped."""
-        generation = self._generations[arrival.request.index]
+        generation = self._choices[arrival.request.index].generation
         if not arrival.tokens and arrival.reason is not None:
             self._finish(arrival, arrival.reason)  # which says what went wrong
         generation.ending = Ending("length")
@@ -265,17 +280,17 @@ class Call:
         return Shown(arrival.request.index, [], [], generation.ending, 0)
 
     def _finished(self) -> bool:
-        return all(generation.ending is not None for generation in self._generations)
+        return all(choice.generation.ending is not None for choice in self._choices)
 
     def _usage(self) -> Usage:
         """Each prompt counts once, however many choices answer it, and so does what all of them found cached:
         the rest was computed for one of them, where the others may have found it.
         """
         n = self._job.parameters.n
-        cached = [request.told_cached_tokens for request in self._first_requests]
+        cached = [choice.asked.told_cached_tokens for choice in self._choices]
         return Usage(
             sum(len(prompt) for prompt in self._job.prompts),
-            sum(generation.n_tokens for generation in self._generations),
+            sum(choice.generation.n_tokens for choice in self._choices),
             sum(min(cached[first : first + n]) for first in range(0, len(cached), n)),
         )
 

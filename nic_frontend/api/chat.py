@@ -16,9 +16,9 @@ from nic_frontend.api.conversation import (
     shown_tools,
     tools_for_template,
 )
-from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, refuse_unsupported, with_typed_choice
+from nic_frontend.api.fields import with_typed_choice
 from nic_frontend.api.job import Job
-from nic_frontend.api.notes import on_fields
+from nic_frontend.api.notes import on_fields, refuse_unsupported
 from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
 from nic_frontend.api.schema.chat import AllowedChoice, ChatRequest, NamedChoice, ToolChoice
 from nic_frontend.api.schema.checked import checked
@@ -31,7 +31,7 @@ from nic_frontend.grammar.calls import Function
 
 
 async def parse_chat(body: dict[str, Any], served: Served) -> Job:
-    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_CHAT)
+    refuse_unsupported(body, ChatRequest)
     check_length(body.get("messages"), served.limits)
     body = with_typed_choice(body)
     request = checked(body, ChatRequest)

@@ -10,17 +10,10 @@ from numpy.typing import NDArray
 
 from nic_frontend.api.constraint import Constraint, blocks_of
 from nic_frontend.api.controls import controls_of
-from nic_frontend.api.fields import (
-    UNSUPPORTED,
-    UNSUPPORTED_IN_COMPLETIONS,
-    article,
-    check_tokens,
-    is_token_list,
-    refuse_unsupported,
-)
+from nic_frontend.api.fields import article, check_tokens, is_token_list
 from nic_frontend.api.job import Job
 from nic_frontend.api.limits import Limits
-from nic_frontend.api.notes import on_fields
+from nic_frontend.api.notes import on_fields, refuse_unsupported
 from nic_frontend.api.parameters import check_streams_no_prompt_logprobs, parse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
@@ -35,7 +28,7 @@ DEFAULT_TOKENS = 16  # as in OpenAI's API
 
 async def parse_completion(body: dict[str, Any], served: Served) -> Job:
     """`prompt` is a string, an array of strings, an array of tokens, or an array of those."""
-    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_COMPLETIONS)
+    refuse_unsupported(body, CompletionRequest)
     request = checked(body, CompletionRequest)
     tokenizer, limits = served.tokenizer, served.limits
     told = None if isinstance(request.logprobs, bool) else request.logprobs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.served import Served
 from nic_frontend.compiling.store import Source
 from nic_frontend.errors import bad_request
@@ -13,6 +12,7 @@ from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.reasoning import ReasoningParser
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
+from nic_frontend.ring.request import Sampling
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ def source_of(
     }
 
 
-def check_ends(parameters: Parameters, grammars: Blocks) -> None:
+def check_ends(sampling: Sampling, grammars: Blocks) -> None:
     """Raises ApiError 400 for answers that would have to go on where their grammar ends."""
     for name in ("min_tokens", "ignore_eos"):
-        if grammars.whole is not None and getattr(parameters, name):
+        if grammars.whole is not None and getattr(sampling, name):
             raise bad_request(
                 f"{name!r} does not go with {grammars.param!r}, which says where an answer ends",
                 name,

@@ -6,12 +6,12 @@ import difflib
 from itertools import islice
 from typing import Any
 
+from nic_frontend.api.schema.rows import Neutral
 from nic_frontend.errors import bad_request
 from nic_frontend.http.json_text import TooMuch, read_json
 
-Neutral = dict[str, tuple[Any, ...]]
-
-# Fields that would change the answer and are not served, with the values that ask for nothing.
+# Fields that would change the answer and that no endpoint serves, with the values that ask for nothing. Where
+# some endpoint serves a field, the field's row has these values (schema/rows.py).
 UNSUPPORTED: Neutral = {
     "audio": (None,),
     "chat_template": (None,),
@@ -37,48 +37,6 @@ UNSUPPORTED: Neutral = {
     "watermarking": (None, False),
     "web_search_options": (None,),
 }
-UNSUPPORTED_IN_CHAT: Neutral = {"echo": (None, False)}
-UNSUPPORTED_IN_COMPLETIONS: Neutral = {
-    "thinking_token_budget": (None, -1),
-    "tool_choice": (None, "none", "auto"),
-    "tools": (None, []),
-    "top_logprobs": (None, 0),
-}
-
-# What completions or chats have, and neither responses nor Anthropic's messages.
-UNSUPPORTED_IN_BLOCKS: Neutral = {
-    "add_generation_prompt": (None, True),
-    "add_special_tokens": (None, False),
-    "allowed_token_ids": (None, []),
-    "bad_words": (None, []),
-    "best_of": (None, 1),
-    "echo": (None, False),
-    "frequency_penalty": (None, 0.0),
-    "guided_choice": (None,),
-    "guided_grammar": (None,),
-    "guided_json": (None,),
-    "guided_regex": (None,),
-    "ignore_eos": (None, False),
-    "include_reasoning": (None, True),
-    "include_stop_str_in_output": (None, False),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False),
-    "max_completion_tokens": (None,),
-    "min_tokens": (None, 0),
-    "n": (None, 1),
-    "presence_penalty": (None, 0.0),
-    "prompt_logprobs": (None,),
-    "reasoning_effort": (None,),
-    "response_format": (None, {"type": "text"}),
-    "return_token_ids": (None, False),
-    "return_tokens_as_token_ids": (None, False),
-    "skip_special_tokens": (None, True),
-    "stop_token_ids": (None, []),
-    "structured_outputs": (None,),
-    "thinking_token_budget": (None, -1),
-    "truncate_prompt_tokens": (None,),
-    "truncation_side": (None, "left", "right"),
-}
 UNSUPPORTED_IN_RESPONSES: Neutral = {
     "background": (None, False),
     "conversation": (None,),
@@ -87,14 +45,7 @@ UNSUPPORTED_IN_RESPONSES: Neutral = {
     "previous_response_id": (None,),
     "prompt": (None,),
 }
-UNSUPPORTED_IN_MESSAGES: Neutral = {
-    "container": (None,),
-    "mcp_servers": (None, []),
-    "parallel_tool_calls": (None, True),
-    "priority": (None, 0),
-    "stop": (None, []),
-    "top_logprobs": (None, 0),
-}
+UNSUPPORTED_IN_MESSAGES: Neutral = {"container": (None,), "mcp_servers": (None, [])}
 
 # Fields of OpenAI's, Anthropic's and vLLM's that change nothing about an answer: no word about them.
 IGNORED = frozenset({
@@ -131,13 +82,12 @@ def with_typed_choice(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "tool_choice": {"type": "function", **choice}}
 
 
-def refuse_unsupported(fields: dict[str, Any], *unsupported: Neutral) -> None:
+def refuse(fields: dict[str, Any], unsupported: Neutral) -> None:
     """Raises ApiError 400 that names all fields which ask for something."""
     refused = [
         name
-        for table in unsupported
-        for name in fields.keys() & table.keys()
-        if not any(_same(fields[name], neutral) for neutral in table[name])
+        for name in fields.keys() & unsupported.keys()
+        if not any(_same(fields[name], neutral) for neutral in unsupported[name])
     ]
     if not refused:
         return

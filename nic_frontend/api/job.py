@@ -32,7 +32,7 @@ class Job:
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_ends(self.parameters, self.grammars)
+        check_ends(self.parameters.sampling, self.grammars)
 
     def warning_headers(self) -> dict[str, str]:
         """What was accepted and does not mean what the client may think."""

@@ -49,7 +49,7 @@ class Limits:
         granule = abi.OUTPUT_GRANULE
         return min(room, max(self.output_heap // choices // granule, 1) * granule)
 
-    def checked_priority(self, priority: int) -> int:
+    def check_priority(self, priority: int) -> None:
         """Raises ApiError 400 when it would have no effect."""
         if priority and not self.priorities:
             raise bad_request(
@@ -58,4 +58,3 @@ class Limits:
                 "priority",
                 "unsupported_parameter",
             )
-        return priority

@@ -14,19 +14,13 @@ from nic_frontend.api.conversation import (
     prompt_of,
     shown_tools,
 )
-from nic_frontend.api.fields import (
-    UNSUPPORTED,
-    UNSUPPORTED_IN_BLOCKS,
-    UNSUPPORTED_IN_MESSAGES,
-    refuse_unsupported,
-)
 from nic_frontend.api.job import Job
 from nic_frontend.api.messages_answer import MessagesAnswer
-from nic_frontend.api.notes import on_fields
+from nic_frontend.api.notes import on_fields, refuse_unsupported
 from nic_frontend.api.parameters import parse
 from nic_frontend.api.schema import messages as schema
 from nic_frontend.api.schema.checked import checked
-from nic_frontend.api.schema.generation import Generation, ModelSampling
+from nic_frontend.api.schema.generation import in_common
 from nic_frontend.api.schema.messages import CountRequest, MessagesRequest
 from nic_frontend.api.served import Served
 from nic_frontend.api.turns import check_last, messages_of
@@ -37,17 +31,14 @@ from nic_frontend.parsing.splitter import Splitter
 
 T = TypeVar("T", bound=CountRequest)
 
-SAMPLING = (*ModelSampling.__struct_fields__, "stream", "seed", "cache_salt")  # as chats have it
-
 
 async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     request = _checked(body, MessagesRequest, served)
     check_last(request)
-    sampling = {name: getattr(request, name) for name in SAMPLING}
     prompt = await _prompt(request, served)
     room = served.limits.max_answer(len(prompt.tokens), "messages")
     parameters = parse(
-        Generation(stop=request.stop_sequences, **sampling),
+        in_common(request, stop=request.stop_sequences),
         served.limits,
         max_tokens=min(request.max_tokens, room),  # clients have to ask for some, and do not know the context
         max_tokens_field="max_tokens",
@@ -67,7 +58,7 @@ async def count_tokens(body: dict[str, Any], served: Served) -> dict[str, Any]:
 
 
 def _checked(body: dict[str, Any], model: type[T], served: Served) -> T:
-    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_BLOCKS, UNSUPPORTED_IN_MESSAGES)
+    refuse_unsupported(body, MessagesRequest)
     if isinstance(body.get("messages"), list) and body["messages"]:
         served.limits.max_answer(len(body["messages"]), "messages")
     return checked(body, model)

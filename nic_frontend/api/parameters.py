@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nic_frontend.api.fields import check_tokens
 from nic_frontend.api.limits import Limits
-from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.generation import Generation
+from nic_frontend.api.schema.rows import descriptor_values
 from nic_frontend.errors import bad_request, context_length_exceeded
 from nic_frontend.ring.request import NO_SALT, Sampling, words_of
 from ringbuffer import abi
@@ -23,37 +24,16 @@ MAX_STOP_CHARACTERS = 2048  # of all stop strings together
 SEED_MASK = 2**64 - 1
 
 
-class ModelSampling(NamedTuple):
-    """The sampling for which a model has defaults of its own (sampling_defaults.py)."""
-
-    temperature: float
-    top_p: float
-    min_p: float
-    top_k: int
-    repetition_penalty: float
-
-    @classmethod
-    def of(cls, request: generation.ModelSampling) -> Self:
-        return cls(
-            temperature=_or(request.temperature, 1.0),
-            top_p=_or(request.top_p, 1.0),
-            min_p=_or(request.min_p, 0.0),
-            top_k=max(_or(request.top_k, 0), 0),
-            repetition_penalty=_or(request.repetition_penalty, 1.0),
-        )
-
-
 @dataclass(frozen=True)
 class Parameters:
     """A request's parameters, checked. `max_tokens` is None where the client names none: then an answer may
     have `default_tokens`, or all that fit if those are fewer or None.
     """
 
+    sampling: Sampling  # of the first choice, but for its `max_tokens`, which follow from its prompt
     max_tokens: int | None
     default_tokens: int | None
     max_tokens_field: str
-    min_tokens: int
-    seed: int
     n: int
     stream: bool
     include_usage: bool
@@ -62,17 +42,7 @@ class Parameters:
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
-    model_sampling: ModelSampling
-    presence_penalty: float
-    frequency_penalty: float
-    ignore_eos: bool
     eos_ids: tuple[int, ...]  # the model's
-    stop_ids: tuple[int, ...]
-    salt: tuple[int, int]
-    priority: int
-    logprobs: int | None  # so many of the likeliest tokens, beside the answer's own; None: nothing is told
-    prompt_logprobs: int | None  # likewise of the prompt's tokens
-    controls: Controls
     shows_prompt_logprobs: bool  # else they are for an echo
     longest_prompt: int | None  # tokens; more are cut off. -1: as many as leave room
     keeps_beginning: bool  # of a prompt that is cut, instead of its end
@@ -111,10 +81,10 @@ class Parameters:
             )
         if self.max_tokens is not None:
             self._told_answer(prompt_tokens, 1, limits, max_tokens)
-        if self.min_tokens > max_tokens:
+        if self.sampling.min_tokens > max_tokens:
             raise bad_request(
-                f"'min_tokens' is {self.min_tokens}, more than the {max_tokens} tokens that the answer may "
-                f"have: '{self.max_tokens_field}' {self._why_so_many(max_tokens == room)}",
+                f"'min_tokens' is {self.sampling.min_tokens}, more than the {max_tokens} tokens that the "
+                f"answer may have: '{self.max_tokens_field}' {self._why_so_many(max_tokens == room)}",
                 "min_tokens",
                 "invalid_value",
             )
@@ -133,10 +103,10 @@ class Parameters:
 
         Raises ApiError 400 where they are fewer than wanted.
         """
-        of_prompt = prompt_tokens * words_of(self.prompt_logprobs)
+        of_prompt = prompt_tokens * words_of(self.sampling.prompt_logprobs)
         left = limits.output_heap // choices - of_prompt
         granule = abi.OUTPUT_GRANULE
-        most = max(left, 0) // (1 + words_of(self.logprobs)) // granule * granule
+        most = max(left, 0) // (1 + words_of(self.sampling.logprobs)) // granule * granule
         if wanted > most:
             field = "prompt_logprobs" if self.shows_prompt_logprobs else "logprobs"
             raise bad_request(
@@ -148,22 +118,12 @@ class Parameters:
             )
         return most
 
-    def sampling(self, prompt_tokens: int, choice: int, limits: Limits, param: str) -> Sampling:
+    def of_choice(self, prompt_tokens: int, choice: int, limits: Limits, param: str) -> Sampling:
         """The sampling of one choice. Raises what `answer_tokens` does."""
-        return Sampling(
+        return dataclasses.replace(
+            self.sampling,
             max_tokens=self.answer_tokens(prompt_tokens, limits, param),
-            seed=(self.seed + choice) & SEED_MASK,
-            min_tokens=self.min_tokens,
-            **self.model_sampling._asdict(),
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            ignore_eos=self.ignore_eos,
-            stop_ids=self.stop_ids,
-            salt=self.salt,
-            priority=self.priority,
-            logprobs=self.logprobs,
-            prompt_logprobs=self.prompt_logprobs,
-            controls=self.controls,
+            seed=(self.sampling.seed + choice) & SEED_MASK,
         )
 
 
@@ -200,12 +160,24 @@ def parse(
         )
     stop_ids = request.stop_token_ids or []
     check_tokens("stop_token_ids", stop_ids, limits.vocab_size)
+    limits.check_priority(request.priority or 0)
+    sampling = Sampling(
+        max_tokens=abi.MAX_COUNT,
+        seed=random.getrandbits(63) if request.seed is None else request.seed,
+        values=descriptor_values(request),
+        min_tokens=_or(request.min_tokens, 0),
+        ignore_eos=bool(request.ignore_eos),
+        stop_ids=tuple(stop_ids),
+        salt=_salt(request.cache_salt),
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        controls=controls,
+    )
     return Parameters(
+        sampling=sampling,
         max_tokens=max_tokens,
         max_tokens_field=max_tokens_field,
         default_tokens=default_tokens,
-        min_tokens=_or(request.min_tokens, 0),
-        seed=random.getrandbits(63) if request.seed is None else request.seed,
         n=n,
         stream=stream,
         include_usage=include_usage,
@@ -214,18 +186,8 @@ def parse(
         stops=_stops(request.stop, stop_field),
         include_stop=bool(request.include_stop_str_in_output),
         skip_special_tokens=_or(request.skip_special_tokens, True),
-        model_sampling=ModelSampling.of(request),
-        presence_penalty=_or(request.presence_penalty, 0.0),
-        frequency_penalty=_or(request.frequency_penalty, 0.0),
-        ignore_eos=bool(request.ignore_eos),
         eos_ids=limits.eos_ids,
-        stop_ids=tuple(stop_ids),
-        salt=_salt(request.cache_salt),
-        priority=limits.checked_priority(request.priority or 0),
-        logprobs=logprobs,
-        prompt_logprobs=prompt_logprobs,
         shows_prompt_logprobs=request.prompt_logprobs is not None,
-        controls=controls,
         longest_prompt=request.truncate_prompt_tokens,
         keeps_beginning=request.truncation_side == "right",
     )

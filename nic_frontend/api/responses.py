@@ -16,20 +16,14 @@ from nic_frontend.api.conversation import (
     shown_tools,
     tools_for_template,
 )
-from nic_frontend.api.fields import (
-    UNSUPPORTED,
-    UNSUPPORTED_IN_BLOCKS,
-    UNSUPPORTED_IN_RESPONSES,
-    refuse_unsupported,
-    with_typed_choice,
-)
+from nic_frontend.api.fields import with_typed_choice
 from nic_frontend.api.job import Job
-from nic_frontend.api.notes import on_fields
+from nic_frontend.api.notes import on_fields, refuse_unsupported
 from nic_frontend.api.parameters import parse
 from nic_frontend.api.responses_answer import ResponsesAnswer
 from nic_frontend.api.schema import responses as schema
 from nic_frontend.api.schema.checked import checked
-from nic_frontend.api.schema.generation import Generation, ModelSampling
+from nic_frontend.api.schema.generation import in_common
 from nic_frontend.api.schema.responses import InputItem, ResponsesRequest
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
@@ -40,14 +34,6 @@ from nic_frontend.parsing.splitter import Splitter
 T = TypeVar("T")
 
 LOGPROBS = "message.output_text.logprobs"  # in `include`
-SAMPLING = (
-    *ModelSampling.__struct_fields__,
-    "stream",
-    "stop",
-    "seed",
-    "cache_salt",
-    "priority",
-)  # as chats have it
 NEEDED = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),
@@ -58,13 +44,12 @@ NEEDED = {
 
 
 async def parse_response(body: dict[str, Any], served: Served) -> Job:
-    refuse_unsupported(body, UNSUPPORTED, UNSUPPORTED_IN_BLOCKS, UNSUPPORTED_IN_RESPONSES)
+    refuse_unsupported(body, ResponsesRequest)
     _check_items(body.get("input"), served)
     body = with_typed_choice(body)
     request = checked(body, ResponsesRequest)
-    sampling = {name: getattr(request, name) for name in SAMPLING}
     parameters = parse(
-        Generation(**sampling),
+        in_common(request),
         served.limits,
         max_tokens=request.max_output_tokens,
         max_tokens_field="max_output_tokens",

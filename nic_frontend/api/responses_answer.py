@@ -47,7 +47,7 @@ class ResponsesAnswer(BlockAnswer):
         self._told: dict[int, list[Told]] = defaultdict(list)  # by part
         self._sequence = 0
         self._ids: list[str] = []  # of the items
-        sampling = parameters.model_sampling
+        values = parameters.sampling.values
         self._response = {
             "id": "resp_" + secrets.token_hex(24),
             "object": "response",
@@ -65,12 +65,12 @@ class ResponsesAnswer(BlockAnswer):
             "previous_response_id": None,
             "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
             "store": False,
-            "temperature": sampling.temperature,
+            "temperature": values["temperature"],
             "text": {"format": {"type": "text"}} | (body.get("text") or {}),
             "tool_choice": body.get("tool_choice") or "auto",
             "top_logprobs": request.top_logprobs or 0,
             "tools": [_told_tool(tool) for tool in tools],
-            "top_p": sampling.top_p,
+            "top_p": values["top_p"],
             "truncation": "disabled",
             "usage": None,
         }

@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from nic_frontend.api.parameters import ModelSampling
 from nic_frontend.api.schema import generation
 from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.schema.rows import names_of_model
 from nic_frontend.errors import ApiError
 from ringbuffer.model_file import read_json, whole
 
@@ -30,7 +30,8 @@ def read_defaults(model_dir: Path) -> dict[str, Any]:
         checked(found, generation.ModelSampling)
     except ApiError as error:
         raise ValueError(f"{path}: {error}") from error
-    defaults = {name: found[name] for name in ModelSampling._fields if found.get(name) is not None}
+    names = names_of_model(generation.ModelSampling)
+    defaults = {name: found[name] for name in names if found.get(name) is not None}
     if defaults:
         shown = ", ".join(f"{name} {value}" for name, value in defaults.items())
         log.info("sampling defaults of %s: %s", path, shown)

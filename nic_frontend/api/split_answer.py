@@ -213,7 +213,11 @@ class SplitAnswer:
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.text}}
                 for call in calls
             ]
-        told = None if self._parameters.logprobs is None else all_in_chat(self._texts, self._told[index])
+        told = (
+            None
+            if self._parameters.sampling.logprobs is None
+            else all_in_chat(self._texts, self._told[index])
+        )
         return {
             "index": index,
             "message": message,

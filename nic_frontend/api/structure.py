@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nic_frontend.api.fields import Neutral
 from nic_frontend.api.schema.generation import Structured
+from nic_frontend.api.schema.rows import Neutral
 from nic_frontend.api.schema.structure import ResponseFormat, StructuredOutputs
 from nic_frontend.compiling.store import check_length
 from nic_frontend.errors import bad_request

@@ -11,7 +11,7 @@ from nic_frontend.api.conversation import (
     prompt_of,
     tools_for_template,
 )
-from nic_frontend.api.fields import UNSUPPORTED, check_tokens, refuse_unsupported
+from nic_frontend.api.fields import UNSUPPORTED, check_tokens, refuse
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.tokens import DetokenizeRequest, TokenizeRequest
 from nic_frontend.api.served import Served
@@ -20,7 +20,7 @@ from nic_frontend.http.long_json import Batches, LongText, numbers_of
 
 
 async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
-    refuse_unsupported(body, UNSUPPORTED)
+    refuse(body, UNSUPPORTED)
     request = checked(body, TokenizeRequest)
     if (request.prompt is None) == (request.messages is None):
         raise bad_request("one of 'prompt' and 'messages' is needed", "prompt", "invalid_value")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +24,8 @@ class Sampling:
 
     max_tokens: int
     seed: int
+    values: Mapping[str, Any]  # of the descriptor's fields that nobody on the way reads, by name
     min_tokens: int = 0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    priority: int = 0  # from -128 to 127; lower is more urgent
     ignore_eos: bool = False
     stop_ids: tuple[int, ...] = ()
     salt: tuple[int, int] = NO_SALT  # two 64-bit words; equal ones share cached keys and values
@@ -216,14 +211,7 @@ class Request:
             "min_tokens": s.min_tokens,
             "seed": s.seed,
             "salt": s.salt,
-            "temperature": s.temperature,
-            "top_p": s.top_p,
-            "min_p": s.min_p,
-            "top_k": s.top_k,
-            "repetition_penalty": s.repetition_penalty,
-            "presence_penalty": s.presence_penalty,
-            "frequency_penalty": s.frequency_penalty,
-            "priority": s.priority,
+            **s.values,
             "reserved": 0,
             "flags": s.controls.flags | (abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0),
             "ticket": 0,

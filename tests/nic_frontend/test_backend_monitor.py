@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from samplings import plain_sampling
 
 from nic_frontend.errors import ApiError
 from nic_frontend.library import EVENT_FINISHED, EVENT_TOKENS, Health
 from nic_frontend.observe.metrics import Metrics
 from nic_frontend.ring.backend_monitor import BackendMonitor
 from nic_frontend.ring.lease import Lease
-from nic_frontend.ring.request import Mailbox, Request, Sampling
+from nic_frontend.ring.request import Mailbox, Request
 from nic_frontend.ring.request_tracker import RequestTracker
 from nic_frontend.ring.slot_tracker import SlotTracker
 from nic_frontend.ring.token_reader import EventRow, TokenReader
@@ -51,7 +52,7 @@ class StoppedReader:
 
 async def request_in_a_slot(tracker: RequestTracker, grammar: bytes | None = None) -> Request:
     prompt = np.array([5], dtype=np.uint32)
-    request = Request(0, prompt, Sampling(max_tokens=9, seed=1), Mailbox(100), 0.0, grammar)
+    request = Request(0, prompt, plain_sampling(), Mailbox(100), 0.0, grammar)
     await tracker.submit([request])
     return request
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import CHAT, Frontend, StartBackend, StartFrontend, error_of
+from samplings import plain_sampling
 from tiny_model import build_tokenizer
 
 from nic_frontend.api import contradictions
 from nic_frontend.errors import ApiError
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.regex import matched
-from nic_frontend.ring.request import Mailbox, Request, Sampling
+from nic_frontend.ring.request import Mailbox, Request
 from ringbuffer.abi import Reason
 from ringbuffer.extents import controls
 
@@ -88,7 +89,7 @@ def request(answered: list[int], pattern: str = "", **fields: Any) -> Request:
 
     async def made() -> Request:  # a mailbox belongs to the task that makes it
         grammar = compiled(matched(pattern), 1 << 16) if pattern else None
-        sampling = Sampling(max_tokens=9, seed=0, **fields)
+        sampling = plain_sampling(seed=0, **fields)
         return Request(0, np.array([5], np.uint32), sampling, Mailbox(1), 0.0, grammar=grammar)
 
     found = asyncio.run(made())

@@ -54,7 +54,7 @@ async def call_with_everything_at_once(body: dict[str, Any]) -> tuple[list[int],
     job = Job(parameters, [prompt], "prompt", TextAnswer(False, "m", parameters, [""] * N, NO_TEXTS))
     mailbox = Mailbox(100)
     requests = [
-        Request(i, prompt, parameters.sampling(1, i, limits, "prompt"), mailbox, 0.0) for i in range(N)
+        Request(i, prompt, parameters.of_choice(1, i, limits, "prompt"), mailbox, 0.0) for i in range(N)
     ]
 
     async def submit(submitted: list[Request]) -> None:

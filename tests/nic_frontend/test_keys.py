@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from harness import COMPLETION, Frontend, StartBackend, StartFrontend, error_of, wait_until
 from mock_backend import MockBackend
+from samplings import plain_sampling
 
 from nic_frontend.errors import ApiError
 from nic_frontend.http import wrong_keys
@@ -21,7 +22,7 @@ from nic_frontend.http.keys import Key, Keys, read_keys
 from nic_frontend.observe import reporter
 from nic_frontend.observe.shared_figures import FIGURES_BYTES
 from nic_frontend.ring.host_segment import HostSegment
-from nic_frontend.ring.request import Mailbox, Request, Sampling
+from nic_frontend.ring.request import Mailbox, Request
 
 TWO = f"""
 [[key]]
@@ -196,7 +197,7 @@ def budgets(path: Path, lease: int = 0) -> KeyBudgets:
 
 
 def request(prompt: int, answer: int) -> Request:
-    made = Request(0, np.zeros(prompt, np.uint32), Sampling(max_tokens=9, seed=1), Mailbox(9), 0.0)
+    made = Request(0, np.zeros(prompt, np.uint32), plain_sampling(), Mailbox(9), 0.0)
     made.n_tokens = answer
     return made
 

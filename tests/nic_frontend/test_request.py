@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nic_frontend.api.schema.generation import Generation
+from nic_frontend.api.schema.rows import descriptor_values
 from nic_frontend.ring.request import Mailbox, Request, Sampling
 from ringbuffer import abi
 
 SAMPLING = Sampling(
-    max_tokens=11, seed=2**63 + 5, min_tokens=3, temperature=0.5, top_p=0.25, min_p=0.125, top_k=7,
-    repetition_penalty=1.5, presence_penalty=-0.5, frequency_penalty=0.75, priority=-5,
-    ignore_eos=True, stop_ids=(8, 9),
+    max_tokens=11, seed=2**63 + 5, min_tokens=3, ignore_eos=True, stop_ids=(8, 9),
+    values=descriptor_values(Generation(
+        temperature=0.5, top_p=0.25, min_p=0.125, top_k=7, repetition_penalty=1.5, presence_penalty=-0.5,
+        frequency_penalty=0.75, priority=-5,
+    )),
 )  # fmt: skip
 WRITTEN: dict[str, Any] = {
     "sequence": 0, "epoch": 0, "prompt_tokens": 4, "max_tokens": 11, "min_tokens": 3, "seed": 2**63 + 5,

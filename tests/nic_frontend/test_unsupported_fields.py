@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from harness import CHAT, COMPLETION, Frontend, error_of
 
-from nic_frontend.api.fields import UNSUPPORTED, UNSUPPORTED_IN_CHAT, UNSUPPORTED_IN_COMPLETIONS
-from nic_frontend.api.notes import known
+from nic_frontend.api.fields import UNSUPPORTED
+from nic_frontend.api.notes import known, unsupported
 from nic_frontend.api.schema.chat import ChatRequest
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.schema.messages import MessagesRequest
@@ -113,6 +113,6 @@ def test_likely_mistakes_are_named(frontend: Frontend) -> None:
 
 def test_the_page_of_the_api_lists_what_is_refused() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-    refused = {*UNSUPPORTED, *UNSUPPORTED_IN_CHAT, *UNSUPPORTED_IN_COMPLETIONS, "best_of"}
+    refused = {*UNSUPPORTED, *unsupported(ChatRequest), *unsupported(CompletionRequest), "best_of"}
     (row,) = re.findall(r"^\| refused with 400 unless neutral \|(.*)\|$", text, re.MULTILINE)
     assert set(re.findall(r"`(.+?)`", row)) == refused

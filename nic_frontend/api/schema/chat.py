@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nic_frontend.api.schema.generation import Generation, Likeliest, Tokens
+from nic_frontend.api.schema.rows import Row
 from ringbuffer import abi
 
 MAX_ALLOWED = 128  # tools that a `tool_choice` names
@@ -110,14 +111,14 @@ Messages = Annotated[list[Message], Meta(min_length=1)]
 
 class ChatRequest(Generation, kw_only=True):
     messages: Messages
-    max_completion_tokens: Tokens | None = None
-    tools: list[Tool] | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    reasoning_effort: Effort | None = None
-    include_reasoning: bool | None = None
-    thinking_token_budget: ThinkingBudget | None = None
-    logprobs: bool | None = None
-    top_logprobs: Likeliest | None = None
-    add_generation_prompt: bool | None = None
+    max_completion_tokens: Annotated[Tokens | None, Row()] = None
+    tools: Annotated[list[Tool] | None, Row(([],))] = None
+    tool_choice: Annotated[ToolChoice | None, Row(("none", "auto"))] = None
+    parallel_tool_calls: Annotated[bool | None, Row((True,))] = None
+    reasoning_effort: Annotated[Effort | None, Row()] = None
+    include_reasoning: Annotated[bool | None, Row((True,))] = None
+    thinking_token_budget: Annotated[ThinkingBudget | None, Row((-1,))] = None
+    logprobs: Annotated[bool | None, Row((False,))] = None
+    top_logprobs: Annotated[Likeliest | None, Row((0,))] = None
+    add_generation_prompt: Annotated[bool | None, Row((True,))] = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from nic_frontend.api.schema.rows import Row
 from nic_frontend.api.schema.structure import Choices, ResponseFormat, Schema, StructuredOutputs
 from ringbuffer import abi
 
@@ -15,7 +16,6 @@ MAX_TOP_K = 2**31 - 1
 
 Stop = Annotated[str, Meta(min_length=1)]
 Stops = Annotated[list[Stop], Meta(max_length=MAX_STOPS)]
-Probability = Annotated[float, Meta(ge=0, le=1)]
 Tokens = Annotated[int, Meta(ge=1, le=abi.MAX_COUNT)]
 Likeliest = Annotated[int, Meta(ge=0, le=abi.MAX_LOGPROBS, description="How many of the likeliest tokens.")]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
@@ -33,25 +33,40 @@ Salt = Annotated[str, Meta(min_length=1)]
 StopIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=abi.MAX_STOP_IDS)]
 
 
+def recommended(neutral: float, **more: Any) -> Row:
+    return Row((neutral,), in_descriptor=True, of_model=True, **more)
+
+
+def _top_k(top_k: int) -> int:
+    return max(top_k, 0)
+
+
 class ModelSampling(Struct, kw_only=True):
     """The sampling for which a model has defaults of its own (api/sampling_defaults.py)."""
 
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    min_p: Probability | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=MAX_TOP_K, description="0 and -1: all tokens")] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2), recommended(1.0)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1), recommended(1.0)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1), recommended(0.0)] | None = None
+    top_k: (
+        Annotated[
+            int,
+            Meta(ge=-1, le=MAX_TOP_K, description="0 and -1: all tokens."),
+            recommended(0, written=_top_k),
+        ]
+        | None
+    ) = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=100), recommended(1.0)] | None = None
 
 
 class Structured(ModelSampling, kw_only=True):
     """The fields by which a request says so; the last ones have the names that vLLM gave up."""
 
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
-    guided_json: Schema | str | None = None
-    guided_regex: str | None = None
-    guided_choice: Choices | None = None
-    guided_grammar: str | None = None
+    response_format: Annotated[ResponseFormat | None, Row(({"type": "text"},))] = None
+    structured_outputs: Annotated[StructuredOutputs | None, Row()] = None
+    guided_json: Annotated[Schema | str | None, Row()] = None
+    guided_regex: Annotated[str | None, Row()] = None
+    guided_choice: Annotated[Choices | None, Row()] = None
+    guided_grammar: Annotated[str | None, Row()] = None
 
 
 class StreamOptions(Struct):
@@ -65,35 +80,49 @@ class Generation(Structured, kw_only=True):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Annotated[int, Meta(ge=1, le=MAX_N)] | None = None
-    best_of: Annotated[int, Meta(ge=1, le=MAX_N, description="Must equal n.")] | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_N), Row((1,))] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_N, description="Must equal n."), Row((1,))] | None = None
     max_tokens: Tokens | None = None
-    min_tokens: Annotated[int, Meta(ge=0, le=abi.MAX_COUNT)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=abi.MAX_COUNT), Row((0,))] | None = None
     seed: Seed | None = None
-    stop: Stop | Stops | None = None
-    stop_token_ids: StopIds | None = None
-    include_stop_str_in_output: bool | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    return_token_ids: bool | None = None
-    prompt_logprobs: Likeliest | None = None
-    logit_bias: Biases | None = None
-    allowed_token_ids: TokenIds | None = None
-    bad_words: BadWords | None = None
+    stop: Annotated[Stop | Stops | None, Row(([],))] = None
+    stop_token_ids: Annotated[StopIds | None, Row(([],))] = None
+    include_stop_str_in_output: Annotated[bool | None, Row((False,))] = None
+    ignore_eos: Annotated[bool | None, Row((False,))] = None
+    skip_special_tokens: Annotated[bool | None, Row((True,))] = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2), Row((0.0,), in_descriptor=True)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2), Row((0.0,), in_descriptor=True)] | None = None
+    return_token_ids: Annotated[bool | None, Row((False,))] = None
+    prompt_logprobs: Annotated[Likeliest | None, Row()] = None
+    logit_bias: Annotated[Biases | None, Row(({},))] = None
+    allowed_token_ids: Annotated[TokenIds | None, Row(([],))] = None
+    bad_words: Annotated[BadWords | None, Row(([],))] = None
     truncate_prompt_tokens: (
-        Annotated[int, Meta(ge=-1, le=abi.MAX_COUNT, description="Of the prompt's end; -1: as many as fit.")]
+        Annotated[
+            int, Meta(ge=-1, le=abi.MAX_COUNT, description="Of the prompt's end; -1: as many as fit."), Row()
+        ]
         | None
     ) = None
     truncation_side: (
-        Annotated[Literal["left", "right"], Meta(description="Where a prompt is cut off; left by default.")]
+        Annotated[
+            Literal["left", "right"],
+            Meta(description="Where a prompt is cut off; left by default."),
+            Row(("left", "right")),
+        ]
         | None
     ) = None
-    return_tokens_as_token_ids: bool | None = None
+    return_tokens_as_token_ids: Annotated[bool | None, Row((False,))] = None
     cache_salt: Salt | None = None
-    priority: Priority | None = None
-    add_special_tokens: bool | None = None
+    priority: Annotated[Priority | None, Row((0,), in_descriptor=True)] = None
+    add_special_tokens: Annotated[bool | None, Row((False,))] = None
+
+
+def in_common(request: Struct, **others: Any) -> Generation:
+    """What a request of another model says of the common fields, which mean the same there; the `others` have
+    other names there.
+    """
+    names = set(Generation.__struct_fields__) & set(request.__struct_fields__)
+    return Generation(**{name: getattr(request, name) for name in names}, **others)
 
 
 PROMPT = {
@@ -112,6 +141,6 @@ PROMPT = {
 
 class CompletionRequest(Generation, kw_only=True):
     prompt: Annotated[Any, Meta(extra_json_schema=PROMPT)]
-    echo: bool | None = None
+    echo: Annotated[bool | None, Row((False,))] = None
     max_tokens: Annotated[int, Meta(ge=0, le=abi.MAX_COUNT, description="0 needs echo.")] | None = None
-    logprobs: Likeliest | bool | None = None
+    logprobs: Annotated[Likeliest | bool | None, Row((False,))] = None

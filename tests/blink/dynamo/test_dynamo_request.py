@@ -71,7 +71,9 @@ def test_every_field_that_is_passed_on_reaches_the_ring(made: Make) -> None:
     stopping = {"max_tokens": 9, "min_tokens": 2, "ignore_eos": True}
     (request,) = made(sampling_options=sampling, stop_conditions=stopping)
     assert request.prompt.tolist() == [1, 2, 3]
-    for name, value in {**sampling, **stopping}.items():
+    seed = sampling.pop("seed")
+    assert request.sampling.values == {**sampling, "priority": 0}
+    for name, value in {"seed": seed, **stopping}.items():
         assert getattr(request.sampling, name) == value
 
 
@@ -79,7 +81,7 @@ def test_what_is_left_out_is_the_model_s_or_as_much_as_fits(made: Make) -> None:
     (request,) = made(
         defaults={"temperature": 0.6}, sampling_options={"temperature": None}, stop_conditions=None
     )
-    assert request.sampling.temperature == 0.6
+    assert request.sampling.values["temperature"] == 0.6
     assert request.sampling.max_tokens == 61
 
 
