@@ -134,5 +134,7 @@ def _gpudirect(device: Device) -> Finding:
         f"RDMA {'yes' if rdma else 'no'}, dma-buf {'yes' if dma_buf else 'no'}, flush options {flush:#x}, "
         f"writes ordering {WRITES_ORDERING.get(ordering, ordering)}; nobody has tried it yet"
     )
-    mend = "a ring in GPU memory over RDMA, which nobody has tried yet, needs it; one in host memory does not"
-    return Finding("GPUDirect RDMA", bool(rdma or dma_buf), detail, mend)
+    mend = (
+        "a ring in GPU memory over RDMA needs dma-buf, which nobody has tried; one in host memory needs none"
+    )
+    return Finding("GPUDirect RDMA", bool(dma_buf), detail, mend)

@@ -44,15 +44,24 @@ class ExchangeFailed(RuntimeError):
 
 
 class ExchangeProcess:
-    """Owns the process and `memory`, from the constructor to `close`. Raises ExchangeFailed.
+    """Owns the process and `memory`, from the constructor to `close`. Raises ExchangeFailed, ValueError.
 
     `memory` is None for a ring in host memory, which the process maps by its path.
     """
 
     def __init__(self, ring: Path, options: RdmaOptions, memory: ExportedMemory | None = None) -> None:
         self._passed = () if memory is None else (memory.descriptor,)
-        ring_key(options.key_file)  # a missing key is told before anything is started
-        self._command = [
+        try:
+            ring_key(options.key_file)  # a missing key is told before anything is started
+            self._command = self._arguments(ring, options, memory)
+            self._start()
+        except BaseException:
+            self._let_memory_go()
+            raise
+
+    @staticmethod
+    def _arguments(ring: Path, options: RdmaOptions, memory: ExportedMemory | None) -> list[str]:
+        return [
             sys.executable, "-m", "gpu_backend.rdma.exchange_process", str(ring), options.host,
             str(options.port), f"--parent={os.getpid()}", f"--log-format={messages.log_format()}",
             *([f"--device={options.rdma_device}"] if options.rdma_device else []),
@@ -61,7 +70,6 @@ class ExchangeProcess:
             *([f"--dmabuf={memory.descriptor}", f"--bytes={memory.n_bytes}"] if memory else []),
             *(["--read-back-needed"] if memory and memory.read_back_needed else []),
         ]  # fmt: skip
-        self._start()
 
     def _start(self) -> None:
         self._since = time.monotonic()
@@ -91,6 +99,9 @@ class ExchangeProcess:
 
     def close(self) -> None:
         self._end()
+        self._let_memory_go()
+
+    def _let_memory_go(self) -> None:
         for descriptor in self._passed:
             os.close(descriptor)
         self._passed = ()

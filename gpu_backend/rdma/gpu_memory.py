@@ -1,8 +1,8 @@
 """A ring in GPU memory, exported for an RDMA device (GPUDirect RDMA over dma-buf).
 
-Has not run: no machine of this project has both a GPU and an RDMA device. Written against the CUDA driver
-API's reference (cuMemGetHandleForAddressRange, cuPointerSetAttribute, CUdevice_attribute) and
-ibv_reg_dmabuf_mr(3).
+Has run over fakes of the driver and of libibverbs alone: no machine of this project has both a GPU and an
+RDMA device. Written against the CUDA driver API's reference (cuMemGetHandleForAddressRange,
+cuPointerSetAttribute, CUdevice_attribute) and ibv_reg_dmabuf_mr(3).
 """
 
 from __future__ import annotations

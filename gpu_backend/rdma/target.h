@@ -18,13 +18,13 @@ extern "C" {
 struct blink_rdma_target;
 struct blink_rdma_pairs;
 
-/* Registers `bytes` at `memory`, which the caller keeps mapped until after `close`: host memory, or GPU memory
- * where the kernel has nvidia-peermem. `device` is a name, or empty; `gid_index` an index, or -1;
- * `local_address` the IP address that the exchange listens on, or empty. */
+/* Registers `bytes` of host memory at `memory`, which the caller keeps mapped until after `close`. `device` is a name,
+ * or empty; `gid_index` an index, or -1; `local_address` the IP address that the exchange listens on, or empty. */
 BLINK_RDMA_EXPORT struct blink_rdma_target* blink_rdma_open(const char* device, int32_t gid_index,
                                                             const char* local_address, void* memory, uint64_t bytes,
                                                             char* error);
-/* The same for GPU memory exported as a dma-buf. Has not run. */
+/* The same for GPU memory exported as a dma-buf, which may be closed once this has returned. Has run over a fake of
+ * libibverbs alone. */
 BLINK_RDMA_EXPORT struct blink_rdma_target* blink_rdma_open_dmabuf(const char* device, int32_t gid_index,
                                                                    const char* local_address, int32_t dmabuf,
                                                                    uint64_t offset, uint64_t bytes, char* error);

@@ -97,7 +97,8 @@ def register_host_memory(address: int, n_bytes: int, device: tuple[bytes, int, b
 def register_dmabuf(memory: ExportedMemory, device: tuple[bytes, int, bytes]) -> RegisteredRing:
     """Registers GPU memory that was exported as a dma-buf, from its first byte (ibv_reg_dmabuf_mr(3)).
 
-    Has not run: it needs a GPU and an RDMA device in one machine. Raises OSError as `register_host_memory`.
+    The descriptor stays the caller's, who may close it then. Has run over a fake of libibverbs alone: it
+    needs a GPU and an RDMA device in one machine. Raises OSError as `register_host_memory`.
     """
     error = ctypes.create_string_buffer(ERROR_BYTES)
     handle = rdma_library().blink_rdma_open_dmabuf(*device, memory.descriptor, 0, memory.n_bytes, error)

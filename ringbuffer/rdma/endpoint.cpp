@@ -117,7 +117,10 @@ Registration::Registration(const Device& device, void* memory, size_t bytes, int
 
 Registration::Registration(const Device& device, int dmabuf, uint64_t offset, size_t bytes, int access)
     : region(ibv_reg_dmabuf_mr(device.domain, offset, bytes, 0, dmabuf, access)) {
-  if (!region) fail("cannot register GPU memory as a dma-buf");
+  if (!region)
+    fail("cannot register " + std::to_string(bytes) +
+         " bytes of GPU memory as a dma-buf (can the RDMA device's driver? a ring in host memory, --transport shm, "
+         "needs none)");
 }
 
 Registration::~Registration() {

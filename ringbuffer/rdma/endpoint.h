@@ -52,8 +52,8 @@ class Device {
 class Registration {
  public:
   Registration(const Device& device, void* memory, size_t bytes, int access);
-  // GPU memory exported as a dma-buf; remote addresses count from 0. Has not run: no machine of this project
-  // has both a GPU and an RDMA device.
+  // GPU memory exported as a dma-buf; remote addresses count from 0. Has run over a fake alone: no machine
+  // of this project has both a GPU and an RDMA device.
   Registration(const Device& device, int dmabuf, uint64_t offset, size_t bytes, int access);
   ~Registration();
   Registration(const Registration&) = delete;
