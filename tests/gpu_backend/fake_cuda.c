@@ -5,7 +5,7 @@
  * launch and release is one line of $FAKE_CUDA_LOG. Modules and launches are in fake_modules.c, captures in
  * fake_graphs.c, cuBLAS in fake_cublas.c; fake_cuda.py builds all.
  */
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr, memfd_create */
 #include "fake_cuda.h"
 
 #include <dlfcn.h>
@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 void record(const char* format, ...) {
   static FILE* log;
@@ -58,10 +60,13 @@ API(cuDeviceGetUuid)(char* uuid, int device) {
 API(cuDeviceTotalMem)(size_t* n, int device) {
   return (void)device, *n = 1ull << 34, SUCCESS;
 }
+/* $FAKE_CUDA_ATTRIBUTE_N is that of number N, for tests of another GPU. */
 API(cuDeviceGetAttribute)(int* value, int attribute, int device) {
   (void)device;
-  const char* major = getenv("FAKE_CUDA_MAJOR");
-  *value = attribute == 75 ? (major ? atoi(major) : 9) : attribute == 76 ? 0 : attribute == 16 ? 132 : 1;
+  char name[64];
+  snprintf(name, sizeof name, "FAKE_CUDA_ATTRIBUTE_%d", attribute);
+  const char* wanted = getenv(name);
+  *value = wanted ? atoi(wanted) : attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : 1;
   return SUCCESS;
 }
 API(cuDevicePrimaryCtxRetain)(void** context, int device) {
@@ -77,14 +82,31 @@ API(cuMemGetInfo)(size_t* free_bytes, size_t* total) {
   return *free_bytes = 1ull << 33, *total = 1ull << 34, SUCCESS;
 }
 
+/* A large allocation has blocks of 2 MiB of its own. */
 API(cuMemAlloc)(uint64_t* address, size_t n) {
+  const size_t unit = n < 2u << 20 ? 256 : 2u << 20;
   if (n > 1ull << 33) return OUT_OF_MEMORY;
-  *address = (uint64_t)aligned_alloc(256, (n + 255) / 256 * 256);
+  *address = (uint64_t)aligned_alloc(unit, (n + unit - 1) / unit * unit);
   record("alloc %llu %zu\n", (unsigned long long)*address, n);
   return SUCCESS;
 }
 API(cuMemFree)(uint64_t address) {
   return record("free %llu\n", (unsigned long long)address), free((void*)address), SUCCESS;
+}
+API(cuPointerSetAttribute)(const void* value, int attribute, uint64_t address) {
+  if (attribute != SYNC_MEMOPS) return INVALID_VALUE;
+  return record("sync_memops %llu %u\n", (unsigned long long)address, *(const unsigned*)value), SUCCESS;
+}
+/* The "dma-buf" is a file in memory, which takes the place of the range: whoever maps it sees the same bytes. */
+API(cuMemGetHandleForAddressRange)(void* handle, uint64_t address, size_t n, int kind, uint64_t flags) {
+  if (getenv("FAKE_CUDA_NO_EXPORT")) return NOT_SUPPORTED;
+  if (address % 4096 || n % 4096 || !n || kind != DMA_BUF_FD || flags) return INVALID_VALUE;
+  const int file = memfd_create("dmabuf", MFD_CLOEXEC);
+  if (write(file, (void*)address, n) != (ssize_t)n) return OUT_OF_MEMORY;
+  if (mmap((void*)address, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+    return OUT_OF_MEMORY;
+  record("export %llu %zu\n", (unsigned long long)address, n);
+  return *(int*)handle = file, SUCCESS;
 }
 struct ipc_handle {
   char reserved[64];

@@ -4,7 +4,9 @@
 #include <stdint.h>
 
 typedef int Result;
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
+enum { SYNC_MEMOPS = 6 }; /* CUpointer_attribute */
+enum { DMA_BUF_FD = 1 };  /* CUmemRangeHandleType */
 
 #define EXPORT __attribute__((visibility("default")))
 #define HIDDEN __attribute__((visibility("hidden")))

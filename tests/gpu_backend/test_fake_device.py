@@ -21,7 +21,7 @@ try:
 except CudaUnavailable as error:
     print(error)
 """
-    out, _ = run(fake, tmp_path, script, FAKE_CUDA_MAJOR=major)
+    out, _ = run(fake, tmp_path, script, FAKE_CUDA_ATTRIBUTE_75=major)
     assert out.startswith(f"Fake GPU has compute capability {major}.0; served are 8.9 (")
     assert "9.0 (Hopper: H100, H200, GH200)" in out
 

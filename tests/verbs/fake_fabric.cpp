@@ -20,12 +20,19 @@ bool chance(uint64_t one_in) {
   return one_in && dice() % one_in == 0;
 }
 
-// Valid for as long as fabric.mutex is held.
-ibv_mr* region(uint32_t key, uint64_t address, size_t bytes, int access) {
+// Where that is in this process, or nullptr if the region does not allow it. fabric.mutex is held.
+uint8_t* place(uint32_t key, uint64_t address, size_t bytes, int access) {
   const auto found = fabric.regions.find(key);
-  if (found == fabric.regions.end() || (fabric.accesses[key] & access) != access) return nullptr;
-  const uint64_t begin = reinterpret_cast<uint64_t>(found->second->addr);
-  return address >= begin && address + bytes <= begin + found->second->length ? found->second : nullptr;
+  if (found == fabric.regions.end() || (found->second->access & access) != access) return nullptr;
+  const Region& region = *found->second;
+  if (address < region.begin || address + bytes > region.begin + region.mr.length) return nullptr;
+  return region.memory + (address - region.begin);
+}
+
+uint64_t remote_place(const Request& request) {
+  const int access = request.wr.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  const auto& where = request.wr.wr.rdma;
+  return reinterpret_cast<uint64_t>(place(where.rkey, where.remote_addr, request.piece.length, access));
 }
 
 // The first pending write to the word of a random one: any order but that of one word. fabric.mutex is held.
@@ -66,25 +73,26 @@ bool Pair::execute(const Request& request, const Request* next) {
   const auto found = fabric.pairs.find(peer);
   if (found == fabric.pairs.end() || found->second->state == IBV_QPS_ERR) return false;
   Pair* responder = found->second;
-  const uint64_t remote = request.wr.wr.rdma.remote_addr;
-  const uint32_t key = request.wr.wr.rdma.rkey;
   const size_t bytes = request.piece.length;
   const bool read = request.wr.opcode == IBV_WR_RDMA_READ;
-  if (!region(key, remote, bytes, read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE)) return false;
+  const uint64_t remote = remote_place(request);
+  if (!remote) return false;
   const uint8_t* from =
       request.inlined.empty() ? reinterpret_cast<uint8_t*>(request.piece.addr) : request.inlined.data();
   if (request.inlined.empty() &&
-      !region(request.piece.lkey, request.piece.addr, bytes, read ? IBV_ACCESS_LOCAL_WRITE : 0))
+      !place(request.piece.lkey, request.piece.addr, bytes, read ? IBV_ACCESS_LOCAL_WRITE : 0))
     return false;
   const bool breaks = chance(fabric.break_one_in);
   if (read) {
     if (next && next->wr.opcode == IBV_WR_RDMA_WRITE && !(next->wr.send_flags & IBV_SEND_FENCE) && chance(2)) {
+      const uint64_t written = remote_place(*next);
+      if (!written) return false;
       ++fabric.overtaken;
       const uint8_t* early =
           next->inlined.empty() ? reinterpret_cast<uint8_t*>(next->piece.addr) : next->inlined.data();
       std::vector<PendingWord> held;
       held.swap(responder->pending);
-      store(next->wr.wr.rdma.remote_addr, early, next->piece.length, responder, SIZE_MAX);
+      store(written, early, next->piece.length, responder, SIZE_MAX);
       settle_all(responder);
       responder->pending.swap(held);
     }

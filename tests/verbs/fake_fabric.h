@@ -38,14 +38,23 @@ struct Request {
 
 struct Pair;
 
+// A registered region: remote addresses from `begin` are those of `memory`, a dma-buf's being mapped for it.
+struct Region {
+  ibv_mr mr;
+  uint64_t begin;
+  uint8_t* memory;
+  int access;
+  uint64_t file, file_offset;  // the inode and the place in it, of a dma-buf
+};
+
 struct Fabric {
   std::mutex mutex;  // guards all but a pair's own parts
   std::map<uint32_t, Pair*> pairs;
-  std::map<uint32_t, ibv_mr*> regions;
-  std::map<uint32_t, int> accesses;
+  std::map<uint32_t, Region*> regions;
   uint32_t next_number = 100;
   uint32_t next_key = 1;
   std::atomic<uint32_t> break_one_in{0};
+  std::atomic<bool> no_dmabuf{false};
   std::atomic<uint64_t> overtaken{0}, broken{0}, words_together{0};
   ibv_context context{};
 };

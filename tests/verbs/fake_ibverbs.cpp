@@ -1,6 +1,8 @@
 // libibverbs without a device, over a fabric that reorders, delays, tears and breaks (fake_fabric.h says by which
 // rules).
 #include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,6 +18,7 @@ namespace {
 using fake::fabric;
 using fake::Pair;
 using fake::Queue;
+using fake::Region;
 using fake::Request;
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -51,19 +54,23 @@ int poll_cq(ibv_cq* cq, int n, ibv_wc* to) {
   return found;
 }
 
+constexpr uint64_t kPage = 4096;
 ibv_device the_device;
 const uint8_t kGid[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
 
-ibv_mr* add_region(ibv_pd* pd, void* address, size_t bytes, int access) {
+ibv_mr* add_region(ibv_pd* pd, size_t bytes, const Region& region) {
   std::lock_guard<std::mutex> lock(fabric.mutex);
-  auto made = new ibv_mr{};
-  made->pd = pd;
-  made->addr = address;
-  made->length = bytes;
-  made->lkey = made->rkey = fabric.next_key++;
-  fabric.regions[made->lkey] = made;
-  fabric.accesses[made->lkey] = access;
-  return made;
+  auto made = new Region(region);
+  made->mr.pd = pd;
+  made->mr.length = bytes;
+  made->mr.lkey = made->mr.rkey = fabric.next_key++;
+  fabric.regions[made->mr.lkey] = made;
+  return &made->mr;
+}
+
+ibv_mr* add_memory(ibv_pd* pd, void* address, size_t bytes, int access) {
+  return add_region(pd, bytes,
+                    {{}, reinterpret_cast<uint64_t>(address), static_cast<uint8_t*>(address), access, {}, {}});
 }
 
 }  // namespace
@@ -72,6 +79,19 @@ extern "C" {
 
 void fake_verbs_break_one_in(uint32_t work_requests) {
   fabric.break_one_in = work_requests;
+}
+
+void fake_verbs_no_dmabuf(uint32_t yes) {
+  fabric.no_dmabuf = yes != 0;
+}
+
+int fake_verbs_region(uint32_t key, struct fake_verbs_region* found) {
+  std::lock_guard<std::mutex> lock(fabric.mutex);
+  const auto entry = fabric.regions.find(key);
+  if (entry == fabric.regions.end()) return 0;
+  const Region& region = *entry->second;
+  *found = {region.begin, region.mr.length, region.file, region.file_offset, uint64_t(region.access)};
+  return 1;
 }
 
 void fake_verbs_counts(struct fake_verbs_counts* counts) {
@@ -128,19 +148,28 @@ int ibv_dealloc_pd(ibv_pd* pd) {
   return 0;
 }
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t bytes, int access) {
-  return add_region(pd, address, bytes, access);
+  return add_memory(pd, address, bytes, access);
 }
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t bytes, uint64_t, unsigned access) {
-  return add_region(pd, address, bytes, int(access));
+  return add_memory(pd, address, bytes, int(access));
 }
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
-  errno = EOPNOTSUPP;
-  return nullptr;
+// The file stands for a dma-buf; the checks are the kernel's. The registration outlives the descriptor.
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t bytes, uint64_t iova, int descriptor, int access) {
+  struct stat file;
+  if (fabric.no_dmabuf) return errno = EOPNOTSUPP, nullptr;
+  if (fstat(descriptor, &file) != 0) return nullptr;
+  if (offset + bytes > uint64_t(file.st_size) || (offset ^ iova) % kPage) return errno = EINVAL, nullptr;
+  const uint64_t before = offset % kPage;
+  void* mapped = mmap(nullptr, bytes + before, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, off_t(offset - before));
+  if (mapped == MAP_FAILED) return nullptr;
+  return add_region(pd, bytes, {{}, iova, static_cast<uint8_t*>(mapped) + before, access, file.st_ino, offset});
 }
 int ibv_dereg_mr(ibv_mr* mr) {
   std::lock_guard<std::mutex> lock(fabric.mutex);
+  auto region = reinterpret_cast<Region*>(mr);
   fabric.regions.erase(mr->lkey);
-  delete mr;
+  if (region->file) munmap(region->memory - region->file_offset % kPage, mr->length + region->file_offset % kPage);
+  delete region;
   return 0;
 }
 ibv_cq* ibv_create_cq(ibv_context* context, int depth, void*, ibv_comp_channel*, int) {

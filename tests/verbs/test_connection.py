@@ -8,24 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exchange_thread import KEY, ExchangeThread
 from harness import Frontend, StartBackend, StartFrontend, wait_until
-from mock_backend import MockBackend
+from remote_ring import Remote, expected
 from sse import events, text_of
 from streams import Stream
 
-from gpu_backend.rdma.exchange_process import instance
 from gpu_backend.rdma.exchange_server import RingFacts
-from gpu_backend.rdma.target import register_host_memory
 from nic_frontend.options import VerbsRing
 from nic_frontend.transport.base import TransportError
 
 TOKENS = 200
-
-
-def expected(n: int) -> str:
-    """What MockBackend's count_up answers in the alphabet of the tiny model."""
-    return "".join(chr(0x21 + i % 94) if i % 256 < 94 else "" for i in range(n))
 
 
 def counts(fabric: ctypes.CDLL) -> dict[str, int]:
@@ -33,31 +25,6 @@ def counts(fabric: ctypes.CDLL) -> dict[str, int]:
     found = (ctypes.c_uint64 * 3)()
     fabric.fake_verbs_counts(found)
     return dict(zip(("broken", "overtaken", "words_together"), found, strict=True))
-
-
-class Remote:
-    """A mock backend, its registered ring and its exchange; `start_again` starts that on the same port."""
-
-    def __init__(self, backend: MockBackend) -> None:
-        self.backend = backend
-        region = backend.region
-        self.target = register_host_memory(region.address, region.n_bytes, (b"", -1, b""))
-        self.facts = RingFacts(
-            backend.geometry.n_leases,
-            region.header["fingerprint"][0].tobytes(),
-            instance(backend.path, region.header[0]),
-        )
-        self.exchange = ExchangeThread(backend.path, self.facts, self.target)
-        self.ring = VerbsRing(host="127.0.0.1", port=self.exchange.port, key=KEY)
-
-    def start_again(self, facts: RingFacts | None = None) -> None:
-        self.exchange = ExchangeThread(
-            self.backend.path, facts or self.facts, self.target, port=self.ring.port
-        )
-
-    def close(self) -> None:
-        self.exchange.stop()
-        self.target.close()
 
 
 @pytest.fixture
