@@ -31,6 +31,10 @@ struct Room {
 // by its arrival.
 struct Place {
   uint64_t claim, arrival;
+
+  BLINK_FN bool is_before(const Place& other) const {
+    return claim < other.claim || (claim == other.claim && arrival < other.arrival);
+  }
 };
 
 // The prompt under way that a plan is to consider next, or BLINK_NO_SEQUENCE.

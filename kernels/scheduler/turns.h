@@ -36,38 +36,32 @@ BLINK_FN uint64_t Scheduler<P>::claim_of(const blink_request& r) const {
 // are staged, or only others.
 template <class P>
 BLINK_FN Place Scheduler<P>::next_in_line(Place after, bool unstaged) {
-  Place next = {kNone, kNone};
-  for (uint32_t pass = 0; pass < 2; ++pass) {  // first the claim, then of those who have it the oldest
-    uint64_t least = kNone;
-    for (uint32_t slot = tid; s.n_waiting && slot < c.n_slots; slot += threads) {
-      const blink_request& r = c.requests[slot];
-      if (!waiting(r) || torn(r) || (unstaged && r.sequence_index != BLINK_NO_SEQUENCE)) continue;
-      const uint64_t claim = claim_of(r);
-      if (claim < after.claim || (claim == after.claim && r.arrival <= after.arrival)) continue;
-      if (pass == 0 || claim == next.claim) least = Min()(least, pass ? r.arrival : claim);
-    }
-    (pass ? next.arrival : next.claim) = p.reduce(least, Min());
-    if (next.claim == kNone) break;
+  Place mine = {kNone, kNone};  // of this thread's slots
+  for (uint32_t slot = tid; s.n_waiting && slot < c.n_slots; slot += threads) {
+    const blink_request& r = c.requests[slot];
+    if (!waiting(r) || torn(r) || (unstaged && r.sequence_index != BLINK_NO_SEQUENCE)) continue;
+    const Place place = {claim_of(r), r.arrival};
+    if (place.is_before(mine) && after.is_before(place)) mine = place;
   }
-  return next;
+  const uint64_t claim = p.reduce(mine.claim, Min());
+  if (claim == kNone) return {kNone, kNone};
+  return {claim, p.reduce(mine.claim == claim ? mine.arrival : kNone, Min())};
 }
 
 // The line changes with each turn that a client has: those who were staged early may be its last by now, and have all
 // sequences that are free. The last behind `place` gives its own back, and is read again later. False: there is none.
 template <class P>
 BLINK_FN bool Scheduler<P>::unstage_behind(Place place) {
-  Place last = place;
-  for (uint32_t pass = 0; pass < 2; ++pass) {
-    uint64_t most = 0;
-    for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
-      const blink_request& r = c.requests[slot];
-      if (!waiting(r) || r.sequence_index == BLINK_NO_SEQUENCE) continue;
-      const uint64_t claim = claim_of(r);
-      if (pass == 0 || claim == last.claim) most = Max()(most, pass ? r.arrival : claim);
-    }
-    (pass ? last.arrival : last.claim) = p.reduce(most, Max());
+  Place mine = {0, 0};  // of this thread's slots
+  for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
+    const blink_request& r = c.requests[slot];
+    if (!waiting(r) || r.sequence_index == BLINK_NO_SEQUENCE) continue;
+    const Place one = {claim_of(r), r.arrival};
+    if (mine.is_before(one)) mine = one;
   }
-  if (last.claim < place.claim || (last.claim == place.claim && last.arrival <= place.arrival)) return false;
+  const uint64_t claim = p.reduce(mine.claim, Max());
+  const Place last = {claim, p.reduce(mine.claim == claim ? mine.arrival : 0, Max())};
+  if (!place.is_before(last)) return false;
   if (tid == 0) unstage(c.requests[arrival_slot(last.arrival)]);
   p.sync();
   return true;
