@@ -16,6 +16,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -31,6 +32,7 @@ from nic_frontend.http.listener import BACKLOG, let_nobody_in, listen
 from nic_frontend.http.open_files import allow_most
 from nic_frontend.http.tls import Certificate
 from nic_frontend.options import FrontendOptions
+from nic_frontend.processes.full_collections import FullCollections
 from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
 
@@ -222,7 +224,16 @@ def serve(
                 if ready is not None:
                     ready(host, port)
 
-            Server(service, announce, lives, on_hangup).run(sockets=[listener])
+            collections = FullCollections(time.monotonic())
+
+            def turns() -> None:
+                lives()
+                collections.look(lambda: service.tracker.n_open, time.monotonic())
+
+            try:
+                Server(service, announce, turns, on_hangup).run(sockets=[listener])
+            finally:
+                collections.leave()
             if service.given_up is not None:
                 raise TransportError(service.given_up)
         finally:
