@@ -1,6 +1,8 @@
 /* C interface of the emulation (emulation.h): the loop that the device runtime is on the GPU. */
 #include "emulation.h"
 
+#include <sys/prctl.h>
+
 #include <atomic>
 
 #include "host.h"
@@ -13,6 +15,7 @@ struct blink_emulation {
   }
 
   void work(unsigned thread) {
+    prctl(PR_SET_NAME, "scheduler");
     blink::HostPlatform platform(team, thread, launcher);
     for (;;) {
       const blink::Exit exit = blink::Scheduler<blink::HostPlatform>(platform, config).run();

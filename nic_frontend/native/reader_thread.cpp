@@ -18,6 +18,7 @@ constexpr uint32_t kUnresolved = UINT32_MAX;  // no connection has that number
 }  // namespace
 
 void TokenReader::run() {
+  prctl(PR_SET_NAME, "token reader");
   prctl(PR_SET_TIMERSLACK, 1000);  // the default of 50 us is longer than the shortest sleep
   for (;;) {
     now_ = monotonic_ns();
