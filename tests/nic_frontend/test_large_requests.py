@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,9 +26,11 @@ SIZE = 8 << 20
 LONGEST_S = 0.1  # of a turn
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 USER = {"role": "user", "content": "x"}
+# A path, and what makes a body of megabytes: when its test runs, as every worker collects all cases.
+Case = tuple[str, Callable[[], Any]]
 
 
-def at_limit(path: str, field: str, item: str, **others: Any) -> list[tuple[str, bytes]]:
+def at_limit(path: str, field: str, item: str, **others: Any) -> list[Case]:
     """Bodies whose `field` has as many of an item as may be: by the body's size, and by what it may hold. In
     the item's text, # is its number.
     """
@@ -36,14 +39,16 @@ def at_limit(path: str, field: str, item: str, **others: Any) -> list[tuple[str,
     parts = item.count("{") + item.count("[") + item.count('":')
     by_count = MOST_VALUES // (1 + item.count(",")) - 100
     by_count = min(by_count, (MOST_PARTS - 100) // parts) if parts else by_count
-    bodies = []
-    for most in (SIZE, by_count):
-        items, size = [], len(head) + 2
-        while len(items) < most and size + len(item) + 7 < SIZE:
-            items.append(item.replace("#", str(len(items))))
-            size += len(items[-1]) + 1
-        bodies.append((path, (head + ",".join(items) + "]}").encode()))
-    return bodies
+    return [(path, partial(filled, head, item, most)) for most in (SIZE, by_count)]
+
+
+def filled(head: str, item: str, most: int) -> str:
+    """A body of `most` items, or of as many as fit into its size."""
+    room = SIZE - len(head) - 2
+    digits = len(str(room // len(item)))
+    n = min(most, room // (len(item.replace("#", "0" * digits)) + 1))
+    items = [item.replace("#", str(i).zfill(digits)) for i in range(n)] if "#" in item else [item] * n
+    return head + ",".join(items) + "]}"
 
 
 def nested(depth: int, opening: str = '{"a":', end: str = "1", closing: str = "}") -> str:
@@ -111,19 +116,26 @@ LISTS = {
     "tools of messages": at_limit(MESSAGES, "tools", '{"name":"f#","input_schema":{}}', messages=[USER]),
 }
 PAIR = {"messages": [USER], "max_tokens": 1}
-MAPS = {
-    "unknown fields": (CHAT, {**PAIR, **members(MOST_PARTS - 20)}),
-    "very many unknown fields": (CHAT, {**PAIR, **members(350_000)}),
-    "biases": (CHAT, {**PAIR, "logit_bias": members(MOST_PARTS - 20)}),
-    "template's options": (CHAT, {**PAIR, "chat_template_kwargs": members(MOST_PARTS - 20)}),
-    "numbers in arguments": (CHAT, {**PAIR, "messages": [called(json.dumps({"a": [7.5] * MOST_READ}))]}),
+MAPS: dict[str, Case] = {
+    "unknown fields": (CHAT, lambda: {**PAIR, **members(MOST_PARTS - 20)}),
+    "very many unknown fields": (CHAT, lambda: {**PAIR, **members(350_000)}),
+    "biases": (CHAT, lambda: {**PAIR, "logit_bias": members(MOST_PARTS - 20)}),
+    "template's options": (CHAT, lambda: {**PAIR, "chat_template_kwargs": members(MOST_PARTS - 20)}),
+    "numbers in arguments": (
+        CHAT,
+        lambda: {**PAIR, "messages": [called(json.dumps({"a": [7.5] * MOST_READ}))]},
+    ),
     "metadata": (
         RESPONSES,
-        {"input": "x", "max_output_tokens": 1, "metadata": dict.fromkeys(members(MOST_PARTS - 20), "v")},
+        lambda: {
+            "input": "x",
+            "max_output_tokens": 1,
+            "metadata": dict.fromkeys(members(MOST_PARTS - 20), "v"),
+        },
     ),
     "schema": (
         CHAT,
-        {
+        lambda: {
             **PAIR,
             "tools": [
                 json.loads(
@@ -133,8 +145,8 @@ MAPS = {
         },
     ),
 }
-TEXTS = {
-    f"{kind} of {name}": (path, form(text(piece)))
+TEXTS: dict[str, Case] = {
+    f"{kind} of {name}": (path, partial(lambda form, piece: form(text(piece)), form, piece))
     for name, piece in {
         "letters": "a",
         "controls": "\x01",
@@ -185,16 +197,14 @@ NESTED = {
         lambda given: f'{{"prompt":"x","max_tokens":1,"unknown":{given}}}',
     ),
 }
-DEEP = {
-    f"{depth} levels of {name}": (path, form(nested(depth)))
+DEEP: dict[str, Case] = {
+    f"{depth} levels of {name}": (path, partial(lambda form, depth: form(nested(depth)), form, depth))
     for depth in (MOST_DEPTH - 10, 300, 900, 100_000)
     for name, (path, form) in NESTED.items()
 }
 
 
 def content_of(body: Any) -> bytes:
-    if isinstance(body, bytes):
-        return body
     return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode(
         errors="surrogatepass"
     )
@@ -233,17 +243,17 @@ def longest_turn(turns: Turns, ask: Callable[[], None]) -> float:
     return first_s if first_s < LONGEST_S else turns.longest_of(ask)
 
 
-LISTED = {
-    f"{name} by {by}": body
+LISTED: dict[str, Case] = {
+    f"{name} by {by}": case
     for name, both in LISTS.items()
-    for by, body in zip(("size", "count"), both, strict=True)
+    for by, case in zip(("size", "count"), both, strict=True)
 }
 
 
 @pytest.mark.parametrize("name", [*LISTED, *MAPS, *TEXTS, *DEEP])
 def test_a_body_at_its_limits(large: Frontend, turns: Turns, name: str) -> None:
-    path, body = {**LISTED, **MAPS, **TEXTS, **DEEP}[name]
-    content = content_of(body)
+    path, make_body = {**LISTED, **MAPS, **TEXTS, **DEEP}[name]
+    content = content_of(make_body())
 
     def ask() -> None:
         response = large.client.post(path, content=content, headers={"content-type": "application/json"})

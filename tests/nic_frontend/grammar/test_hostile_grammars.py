@@ -105,19 +105,20 @@ def nested(wrap: Callable[[Expression], Expression], n: int) -> Expression:
 
 
 @pytest.mark.parametrize(
-    "root",
+    "make_root",
     [
-        chain_of_rules(5_000),
-        nested(e.closed, 20_000),
-        nested(lambda inner: e.both(inner, e.one_of("ab")), 20_000),
-        nested(lambda inner: e.both(e.one_of("ab"), inner), 20_000),
-        nested(lambda inner: e.without(inner, e.literal("b")), 20_000),
-        nested(lambda inner: e.optional(e.sequence(inner, e.literal("c"))), 20_000),
-        nested(lambda inner: e.any_of([inner, e.closed(e.literal("c"))]), 20_000),
+        lambda: chain_of_rules(5_000),
+        lambda: nested(e.closed, 20_000),
+        lambda: nested(lambda inner: e.both(inner, e.one_of("ab")), 20_000),
+        lambda: nested(lambda inner: e.both(e.one_of("ab"), inner), 20_000),
+        lambda: nested(lambda inner: e.without(inner, e.literal("b")), 20_000),
+        lambda: nested(lambda inner: e.optional(e.sequence(inner, e.literal("c"))), 20_000),
+        lambda: nested(lambda inner: e.any_of([inner, e.closed(e.literal("c"))]), 20_000),
     ],
     ids=["rules", "closed", "both", "both, behind", "without", "optional", "any of"],
 )  # fmt: skip
-def test_depth_is_refused_before_the_stack_ends(root: Expression) -> None:
+def test_depth_is_refused_before_the_stack_ends(make_root: Callable[[], Expression]) -> None:
+    root = make_root()
     with pytest.raises(GrammarRefused, match="nested too deeply"):
         compiled(root, MAX_WORDS)
 
