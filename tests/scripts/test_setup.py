@@ -19,6 +19,10 @@ from waiting import wait_until
 from blink import smollm2
 
 SCRIPTS = ROOT / "scripts"
+NO_CONFIGURATION = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+}  # but a repository's own
 
 
 def run(command: list[str | Path], directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -163,19 +167,58 @@ def test_a_need_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     assert "there is no nothing" in done.stderr
 
 
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A directory with the set-up, whose pip writes down what it is told."""
+    directory = tmp_path / "checkout"
+    for name in ("scripts/setup", "scripts/steps.sh", "pyproject.toml", "CMakeLists.txt"):
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, directory / name)
+    program(directory / ".venv/bin/pip", '#!/bin/sh\nprintf "%s\\n" "$*" >>calls\n')
+    program(directory / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    program(directory / "bin/c++", "#!/bin/sh\n")
+    return directory
+
+
+def set_up(directory: Path, *extras: str) -> None:
+    path = f"{directory / 'bin'}:{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+    environment = {"PATH": path, "BLINK_PYTHON": sys.executable, **NO_CONFIGURATION}
+    done = run([directory / "scripts/setup", *extras], directory, **environment)
+    assert done.returncode == 0, done.stderr
+    assert "done (" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("extras", "wanted"), [([], "."), (["test"], ".[test]"), (["test", "frontend"], ".[frontend,test]")]
 )
-def test_extras_are_installed_that_are_named(tmp_path: Path, extras: list[str], wanted: str) -> None:
-    """In a checkout whose pip writes down what it is told."""
-    for name in ("scripts/setup", "scripts/steps.sh", "pyproject.toml", "CMakeLists.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    program(tmp_path / ".venv/bin/pip", '#!/bin/sh\nprintf "%s\\n" "$*" >>calls\n')
-    program(tmp_path / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    compiler = program(tmp_path / "bin/c++", "#!/bin/sh\n").parent
-    path = f"{compiler}:{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    done = run([tmp_path / "scripts/setup", *extras], tmp_path, PATH=path, BLINK_PYTHON=sys.executable)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "calls").read_text().splitlines()[-1].endswith(f" --editable {wanted}")
-    assert "done (" in done.stderr
+def test_extras_are_installed_that_are_named(bare: Path, extras: list[str], wanted: str) -> None:
+    set_up(bare, *extras)
+    assert (bare / "calls").read_text().splitlines()[-1].endswith(f" --editable {wanted}")
+
+
+def git(directory: Path, *arguments: str) -> str:
+    return run(["git", *arguments], directory, **NO_CONFIGURATION).stdout.strip()
+
+
+def test_commits_in_a_checkout_are_checked(bare: Path) -> None:
+    git(bare, "init", "--quiet")
+    set_up(bare)
+    assert git(bare, "config", "core.hooksPath") == "scripts/hooks"
+
+
+def test_hooks_that_a_checkout_has_are_kept(bare: Path) -> None:
+    git(bare, "init", "--quiet")
+    git(bare, "config", "core.hooksPath", "mine")
+    set_up(bare)
+    assert git(bare, "config", "core.hooksPath") == "mine"
+    git(bare, "config", "--unset", "core.hooksPath")
+    program(bare / ".git/hooks/pre-push", "#!/bin/sh\n")
+    (bare / "CMakeLists.txt").write_text("changed")
+    set_up(bare)
+    assert git(bare, "config", "core.hooksPath") == ""
+
+
+def test_a_repository_around_the_set_up_keeps_its_hooks(bare: Path) -> None:
+    git(bare.parent, "init", "--quiet")
+    set_up(bare)
+    assert git(bare.parent, "config", "core.hooksPath") == ""
