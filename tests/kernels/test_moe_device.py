@@ -110,7 +110,8 @@ def test_experts(
     [
         (STREAMED, 2, 5, 3, 384, 128),
         (STREAMED, 40, 3, 2, 128, 256),
-        (STREAMED, 20, 2, 1, 2176, 896),  # a warp has several rounds of chunks of each row
+        # a warp has several rounds of chunks of each row
+        pytest.param(STREAMED, 20, 2, 1, 2176, 896, marks=pytest.mark.slow),
         pytest.param(STREAMED, 9, 6, 3, 2176, 640, marks=pytest.mark.slow),
     ],
 )
