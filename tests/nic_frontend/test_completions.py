@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from harness import Frontend, StartBackend, StartFrontend
 from mock_backend import MockBackend
+from numpy.typing import NDArray
 from scripted_answers import echo, say
 from sse import events, finish_reasons, text_of
 from tiny_model import EOS, TOOL_CALL
@@ -268,9 +269,9 @@ def test_many_prompts_are_tokenized_and_decoded_off_the_loop(
     frontend = start_frontend(start_backend(max_context=4096))
     threads: list[str] = []
 
-    def recorded(text: str, special: bool) -> list[int]:
+    def recorded(text: str, special: bool) -> NDArray[np.uint32]:
         threads.append(threading.current_thread().name)
-        return [5] * len(text)
+        return np.full(len(text), 5, np.uint32)
 
     monkeypatch.setattr(frontend.service.tokenizer, "_encode", recorded)
     prompt = "x" * 3000

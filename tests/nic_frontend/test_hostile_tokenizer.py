@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from harness import COMPLETION, StartBackend, StartFrontend, error_of
@@ -124,7 +124,7 @@ def test_a_server_tells_it_as_an_error_of_the_request(
 ) -> None:
     frontend = start_frontend(start_backend())
 
-    def panic(text: str, special: bool) -> list[int]:
+    def panic(text: str, special: bool) -> NoReturn:
         raise type("PanicException", (BaseException,), {})(
             "Onig: Regex search error: retry-limit-in-match over"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,16 @@ def test_falls_back_with_the_reason(model_dir: Path, monkeypatch: pytest.MonkeyP
         def from_file(cls, path: str) -> Wrong:
             return cls(path)
 
-        def encode(self, text: str, add_special_tokens: bool) -> Any:
-            return self._right.encode(text.replace("\u017f", "s"), add_special_tokens=add_special_tokens)
+        def no_padding(self) -> None:
+            pass
+
+        def no_truncation(self) -> None:
+            pass
+
+        def encode_batch_flat(self, texts: list[str], add_special_tokens: bool) -> tuple[bytes, bytes]:
+            (text,) = texts
+            right = self._right.encode(text.replace("\u017f", "s"), add_special_tokens=add_special_tokens)
+            return np.array(right.ids, np.uint32).tobytes(), b""
 
     monkeypatch.setattr(fastokens, "Tokenizer", Wrong)
     with caplog.at_level(logging.WARNING):
@@ -86,6 +95,25 @@ def test_falls_back_with_the_reason(model_dir: Path, monkeypatch: pytest.MonkeyP
     assert "differs from tokenizers on" in record.getMessage()
     reference = Reference.from_file(str(model_dir / "tokenizer.json"))
     assert encode(tokenizer, "it's fine") == reference.encode("it's fine").ids
+
+
+@pytest.mark.parametrize("engine", ["fastokens", "tokenizers"])
+@pytest.mark.parametrize(
+    "spoil", [lambda made: made.enable_truncation(2048), lambda made: made.enable_padding(length=8)]
+)
+def test_a_tokenizer_file_that_truncates_or_pads_does_not_here(
+    tmp_path: Path, engine: str, spoil: Callable[[Reference], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such files come from trainings: what was trained with is no limit of the model's."""
+    reference = build_tokenizer()
+    texts = ["", "a b", "a b " * LONG_TEXT]
+    whole = [reference.encode(text, add_special_tokens=False).ids for text in texts]
+    spoil(reference)
+    if engine == "tokenizers":
+        monkeypatch.delattr("fastokens.Tokenizer")
+    tokenizer = Tokenizer(write_model(tmp_path, reference), VOCAB_SIZE)
+    assert tokenizer.engine == engine
+    assert [encode(tokenizer, text) for text in texts] == whole
 
 
 def test_missing_and_broken_files(tmp_path: Path) -> None:
