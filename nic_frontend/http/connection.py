@@ -18,7 +18,7 @@ from nic_frontend.http.connections import Connections, Droppable
 
 MAX_HEAD = 64 << 10  # bytes
 MAX_FRAMING = 16 << 10  # bytes of a chunked body from one byte of content to the next: sizes and extensions
-MAX_UNREAD = 1 << 20  # bytes of a body whose request has been answered already
+MAX_UNREAD = 16 << 20  # bytes of a body whose request has been answered already, so that clients read why
 WITHOUT_CHUNKS = ("0.9", "1.0")  # versions of HTTP
 HEAD_TIMEOUT_S = 30.0
 LOOK_S = 0.5  # for the end of a connection that is not read
@@ -202,7 +202,8 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return  # it comes again, without the offer
         super().on_headers_complete()  # which may find that the URL is none: so far this is a head
-        self.cycle.keep_alive = self.cycle.keep_alive and not self.crowd.ending
+        ends = self.crowd.ending or self._announced() > MAX_UNREAD
+        self.cycle.keep_alive = self.cycle.keep_alive and not ends
         self._head_left = None
         self._framing = self._unread = 0
         self._expect_no_head()
@@ -210,6 +211,10 @@ class Connection(HttpToolsProtocol):
             self.crowd.await_(self)
         if self.pipeline and self._look_timer is None:
             self._look()
+
+    def _announced(self) -> int:
+        """How long the body is, where the head says it; the parser takes nothing but digits."""
+        return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():

@@ -159,10 +159,32 @@ def test_a_body_that_nobody_reads_has_an_end(
     """The answer to a request without a key does not wait for its body."""
     frontend = start_frontend(backend, api_key="secret")
     client = connect(frontend)
-    client.sendall(POST + b"content-length: 1000000000\r\n\r\n")
+    client.sendall(CHUNKED)
     assert answer(client)[0] == 401
     with pytest.raises((BrokenPipeError, ConnectionResetError)):
-        client.sendall(b" " * 100 * connection.MAX_UNREAD)
+        client.sendall((b"100000\r\n" + b" " * (1 << 20) + b"\r\n") * 100)
+
+
+def test_a_connection_serves_on_behind_a_body_that_was_too_large(
+    backend: MockBackend, start_frontend: StartFrontend, connect: Connect
+) -> None:
+    frontend = start_frontend(backend, max_body_bytes=1000)
+    client = connect(frontend)
+    client.sendall(POST + b"content-length: 9000000\r\n\r\n" + b" " * 9_000_000)
+    assert answer(client)[0] == 413
+    client.sendall(post(max_tokens=2))
+    assert answer(client)[0] == 200
+
+
+def test_a_body_that_is_not_read_to_its_end_ends_the_connection_as_told(
+    backend: MockBackend, start_frontend: StartFrontend, connect: Connect
+) -> None:
+    client = connect(start_frontend(backend, api_key="secret"))
+    client.sendall(POST + b"content-length: %d\r\n\r\n" % (connection.MAX_UNREAD + 1))
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += client.recv(1 << 16)
+    assert b"\r\nconnection: close\r\n" in head
 
 
 @pytest.mark.parametrize(
