@@ -20,6 +20,7 @@ class EventKind(IntEnum):
 class JsonShape(ctypes.Structure):
     _fields_ = (
         ("parts", ctypes.c_uint64),
+        ("texts", ctypes.c_uint64),
         ("commas", ctypes.c_uint64),
         ("depth", ctypes.c_uint64),
         ("number", ctypes.c_uint64),

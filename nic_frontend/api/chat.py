@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from nic_frontend.api.answer import Answer
@@ -35,6 +36,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     check_length(body.get("messages"), served.limits)
     body = with_typed_choice(body)
     request = checked(body, ChatRequest)
+    await asyncio.sleep(0)  # other calls' turn: there may be many messages and tools
     fields = ("max_completion_tokens", "max_tokens")
     field = next((name for name in fields if getattr(request, name) is not None), fields[0])
     check_streams_no_prompt_logprobs(request)

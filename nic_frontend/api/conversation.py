@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
-from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, shape_of
+from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, read_counted, shape_of
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
@@ -187,19 +186,29 @@ class _Calls:
         return {"id": call["id"], "type": "function", "function": function}
 
     def _read(self, text: str) -> dict[str, Any]:
-        shape = shape_of(text.encode(errors="surrogatepass"))
+        """Clients send arguments as text. Those that are no object were written so by a model, or cut off,
+        and clients send them back with every turn that follows: the model is shown them as what they are.
+        """
+        encoded = text.encode(errors="surrogatepass")
+        shape = shape_of(encoded)
         self.parts_left -= shape.parts
-        self.values_left -= shape.values
+        self.values_left -= shape.values + shape.texts
         if self.parts_left < 0 or self.values_left < 0:
             raise bad_request(
                 f"the arguments of the calls in 'messages' have more than {MOST_PARTS} objects, arrays and "
-                f"members of objects, or more than {MOST_READ} values, together: send fewer of them",
+                f"members of objects, or {MOST_READ} values and texts, together: send fewer of them",
                 "messages",
                 "invalid_value",
             )
         if shape.depth > MOST_DEPTH or shape.number > MOST_DIGITS:
             return {INVALID: text}
-        return read_arguments(text)
+        try:
+            arguments = read_counted(encoded, shape, lambda: text) if text else None
+        except ValueError:
+            return {INVALID: text}
+        if arguments is None:
+            return {}
+        return arguments if isinstance(arguments, dict) else {INVALID: text}
 
 
 def _message(message: Message, calls: _Calls) -> Message:
@@ -235,19 +244,6 @@ def _joined(parts: list[Message] | None) -> str:
     return "\n".join(
         part["refusal"] if part.get("type") == "refusal" else part["text"] for part in parts or ()
     )
-
-
-def read_arguments(text: str) -> dict[str, Any]:
-    """Of a call, which clients send as text. Those that are no object were written so by a model, or cut off,
-    and clients send them back with every turn that follows: the model is shown them as what they are.
-    """
-    try:
-        arguments = json.loads(text or "{}")
-    except ValueError:
-        return {INVALID: text}
-    if arguments is None:
-        return {}
-    return arguments if isinstance(arguments, dict) else {INVALID: text}
 
 
 def tools_for_template(tools: list[Message]) -> list[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 from nic_frontend.api.constraint import chosen
@@ -65,6 +66,7 @@ def _checked(body: dict[str, Any], model: type[T], served: Served) -> T:
 
 
 async def _prompt(request: CountRequest, served: Served) -> Prompt:
+    await asyncio.sleep(0)  # other calls' turn: there may be many messages and tools
     functions = [Function(tool.name, tool.input_schema, bool(tool.strict)) for tool in request.tools or ()]
     kind, names = _choice(request.tool_choice)
     one_call = bool(names or (request.tool_choice and request.tool_choice.disable_parallel_tool_use))

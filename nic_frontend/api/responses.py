@@ -62,8 +62,10 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
     one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, schema.FunctionChoice)
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
+    messages = for_template(messages_of(request))
+    await asyncio.sleep(0)  # likewise
     talk = Conversation(
-        messages=for_template(messages_of(request)),
+        messages=messages,
         tools=shown_tools(tools_for_template([_shown(tool) for tool in tools]), constraint),
         constraint=constraint,
         one_call=not constraint.many,

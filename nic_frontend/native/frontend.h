@@ -36,6 +36,7 @@ BLINK_EXPORT uint32_t blink_crc32c_table(uint32_t crc, const void* data, uint64_
 
 struct blink_json_shape {
   uint64_t parts;  /* objects, arrays and members of objects */
+  uint64_t texts;  /* strings, and names of members */
   uint64_t commas; /* one less than the values of an array, or the members of an object */
   uint64_t depth;  /* of arrays and objects in each other; 1 for one that holds none */
   uint64_t number; /* characters of the longest one */

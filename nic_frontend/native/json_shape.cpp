@@ -4,7 +4,7 @@
 #include "nic_frontend/native/frontend.h"
 
 extern "C" void blink_json_shape(const char* text, uint64_t bytes, struct blink_json_shape* shape) {
-  uint64_t parts = 0, commas = 0, depth = 0, deepest = 0, scalar = 0, longest = 0;
+  uint64_t parts = 0, texts = 0, commas = 0, depth = 0, deepest = 0, scalar = 0, longest = 0;
   bool in_string = false;
   for (uint64_t at = 0; at < bytes; ++at) {
     const char c = text[at];
@@ -22,6 +22,7 @@ extern "C" void blink_json_shape(const char* text, uint64_t bytes, struct blink_
     longest = std::max(longest, scalar);
     switch (c) {
       case '"':
+        ++texts;
         in_string = true;
         break;
       case '[':
@@ -43,5 +44,5 @@ extern "C" void blink_json_shape(const char* text, uint64_t bytes, struct blink_
         break;
     }
   }
-  *shape = {parts, commas, deepest, longest};
+  *shape = {parts, texts, commas, deepest, longest};
 }

@@ -20,7 +20,7 @@ from nic_frontend.api.schema.tokens import DetokenizeRequest
 from nic_frontend.api.turns import messages_of
 from nic_frontend.errors import ApiError
 from nic_frontend.grammar.calls import Function
-from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, MOST_VALUES, shape_of
+from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, MOST_TEXTS, MOST_VALUES, shape_of
 from nic_frontend.http.long_json import BATCH, PIECE, Batches, LongText, pieces
 
 USER = {"role": "user", "content": "x"}
@@ -36,17 +36,17 @@ def cpu_s(work: Callable[[], Any]) -> float:
 @pytest.mark.parametrize(
     ("text", "shape"),
     [
-        ("", (0, 0, 0, 0)),
-        ("[]", (1, 0, 1, 0)),
-        ('{"a": [1, 2, {}], "b": ","}', (5, 3, 3, 1)),
-        (r'["\\", "[{:,", "\"[", "漢,"]', (1, 3, 1, 0)),
-        ('["', (1, 0, 1, 0)),
-        ('["\\', (1, 0, 1, 0)),
-        ("[-1.5e3 ,true]", (1, 1, 1, 6)),
-        ("]]}}[", (1, 0, 1, 0)),
+        ("", (0, 0, 0, 0, 0)),
+        ("[]", (1, 0, 0, 1, 0)),
+        ('{"a": [1, 2, {}], "b": ","}', (5, 3, 3, 3, 1)),
+        (r'["\\", "[{:,", "\"[", "漢,"]', (1, 4, 3, 1, 0)),
+        ('["', (1, 1, 0, 1, 0)),
+        ('["\\', (1, 1, 0, 1, 0)),
+        ("[-1.5e3 ,true]", (1, 0, 1, 1, 6)),
+        ("]]}}[", (1, 0, 0, 1, 0)),
     ],
 )
-def test_what_a_text_holds(text: str, shape: tuple[int, int, int, int]) -> None:
+def test_what_a_text_holds(text: str, shape: tuple[int, int, int, int, int]) -> None:
     assert shape_of(text.encode()) == shape
 
 
@@ -55,12 +55,13 @@ def test_what_a_text_holds(text: str, shape: tuple[int, int, int, int]) -> None:
     [
         (b"[" + b"[]," * MOST_PARTS + b"1]", "objects, arrays"),
         (b"{" + b",".join(b'"%d":1' % i for i in range(MOST_PARTS)) + b"}", "objects, arrays"),
+        (b"[" + b'"",' * MOST_TEXTS + b"1]", "texts and names"),
         (b"[" + b"1," * (MOST_VALUES + 1) + b"1]", "values"),
         (b"9" * (MOST_DIGITS + 1), "a number of"),
         (b"[" * MOST_DEPTH + b"]" * MOST_DEPTH, f"may nest {MOST_DEPTH}"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, f"may nest {MOST_DEPTH}"),
     ],
-    ids=["arrays", "members", "values", "digits", "levels", "very many levels"],
+    ids=["arrays", "members", "texts", "values", "digits", "levels", "very many levels"],
 )
 def test_a_body_that_holds_too_much(kept_frontend: Frontend, more: bytes, told: str) -> None:
     content = b'{"prompt": "x", "max_tokens": 1, "metadata": ' + more + b"}"
