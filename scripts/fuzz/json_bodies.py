@@ -38,8 +38,9 @@ Case = tuple[str, str, bytes]  # a label, the path, the body
 class Client:
     """A connection, made anew where the server has closed it."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, long_s: float = LONG_S) -> None:
         self._served = served
+        self._long_s = long_s
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> Response | None:
@@ -49,7 +50,7 @@ class Client:
         reader, writer = self._streams
         head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        async with asyncio.timeout(LONG_S):
+        async with asyncio.timeout(self._long_s):
             answer = await read_response(reader)
         if answer is None or answer.closes:
             self.close()

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT), *(str(ROOT / "tests" / part) for part in ("", "nic_frontend")), str(ROOT / "scripts")]
@@ -20,14 +21,16 @@ MOST_GROWTH = 96 << 20  # bytes, from the first requests to the last
 
 
 class Served:
-    """The process, from the constructor to `close`. `options` are of FrontendOptions."""
+    """The process, from the constructor to `close`. `options` are of FrontendOptions, and `backend` says
+    what is special about the mock backend.
+    """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, backend: dict[str, Any] | None = None, **options: Any) -> None:
         descriptor, name = tempfile.mkstemp(prefix="blink-fuzz-", suffix=".log")
         self._log = Path(name)
         with open(descriptor, "w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, json.dumps(options)],
+                [sys.executable, __file__, json.dumps([backend or {}, options])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                 env={**os.environ, "PYTHONPATH": ":".join(PATHS)},
             )  # fmt: skip
@@ -57,13 +60,31 @@ class Served:
         status = Path(f"/proc/{self._process.pid}/statm").read_text()
         return int(status.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def _told(self, what: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+        told: dict[str, Any] = json.loads(self._line())
+        return told
+
     def held(self) -> dict[str, int]:
         """Connections, requests and bytes of bodies that the frontend has now."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        held: dict[str, int] = json.loads(self._line())
-        return held
+        return self._told("held")
+
+    def busy_s(self) -> dict[str, float]:
+        """The longest turn of the event loop, and the longest hold of Python's lock, since this was called
+        last: CPU time.
+        """
+        return self._told("busy")
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+
+    @property
+    def peak(self) -> int:
+        """Bytes: the most memory that it has had since `forget_peak`."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) << 10
 
     def warmed_up(self) -> None:
         self._first_rss = self.rss
@@ -106,31 +127,47 @@ class Forgetful(list[Any]):
         pass
 
 
-def main(options: dict[str, Any]) -> None:
+def main(special: dict[str, Any], options: dict[str, Any]) -> None:
     from harness import Frontend
     from mock_backend import MockBackend
     from templates import HERMES, write_model_with
+    from turns import LockHolds, Turns
+
+    from nic_frontend.service import Service
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-    with tempfile.TemporaryDirectory(prefix="blink-fuzz-") as folder:
+    turns, lock = Turns(), LockHolds()
+    with (
+        tempfile.TemporaryDirectory(prefix="blink-fuzz-") as folder,
+        mock.patch.object(Service, "start", lambda service: turns.start(service)),
+    ):
         model = write_model_with(Path(folder) / "model", HERMES)
         backend = MockBackend(
-            Path(f"/dev/shm/blink-fuzz-{os.getpid()}"), model, n_slots=256, step_s=0.0005
+            Path(f"/dev/shm/blink-fuzz-{os.getpid()}"), model, **{"n_slots": 256, "step_s": 0.0005, **special}
         ).start()
         backend.accepted, backend.commands = Forgetful(), Forgetful()
         frontend = Frontend(backend, model, **options)
-        print(frontend.port, flush=True)
-        for _ in sys.stdin:
-            held = {
+
+        def held() -> dict[str, int]:
+            return {
                 "connections": len(frontend.server.server_state.connections),
                 "requests": frontend.service.tracker.n_open,
                 "slots": backend.open_rows(),
                 "bodies": frontend.service.bodies.held,
             }
-            print(json.dumps(held), flush=True)
+
+        def busy() -> dict[str, float]:
+            turns.look()
+            found = {"turn": turns.longest_s, "lock": lock.longest_s}
+            turns.longest_s = lock.longest_s = 0.0
+            return found
+
+        print(frontend.port, flush=True)
+        for line in sys.stdin:
+            print(json.dumps(held() if line == "held\n" else busy()), flush=True)
         frontend.stop()
         backend.stop()
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(*json.loads(sys.argv[1]))

@@ -49,12 +49,12 @@ async def read_response(reader: asyncio.StreamReader, *, head_only: bool = False
 async def _body(reader: asyncio.StreamReader, fields: dict[bytes, bytes]) -> bytes:
     try:
         if fields.get(b"transfer-encoding") == b"chunked":
-            body = b""
+            chunks = []
             while size := await _chunk_size(reader):
-                body += await reader.readexactly(size)
+                chunks.append(await reader.readexactly(size))
                 await _expect(reader, b"\r\n")
             await _expect(reader, b"\r\n")
-            return body
+            return b"".join(chunks)
         if b"content-length" not in fields:
             raise Malformed(f"a body of unknown length: {fields}")
         return await reader.readexactly(int(fields[b"content-length"]))

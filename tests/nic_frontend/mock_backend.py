@@ -182,6 +182,7 @@ class MockBackend:
             self._finish(slot, row, Reason.CANCELLED)
         if command is Command.RELEASE and row.state is State.DECODE_COMPLETED:
             row.state, row.reason, row.count = State.EMPTY, Reason.NONE, 0
+            self._rows[slot] = Row(row.sequence)  # without the prompt, which may be long
             self._publish(slot)
 
     def _admit(self, slot: int, row: Row) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import itertools
 
 import pytest
-from fuzz import command, exchange_frames, grammars, http_streams, json_bodies
+from fuzz import command, exchange_frames, grammars, http_streams, json_bodies, large_bodies
+from fuzz.large_cases import draw_large
+from fuzz.large_shapes import LIMITS, LISTS, MAPS, Place, costs_of
 from fuzz.stream_cases import Case
 from fuzz.wire import Malformed, Response, read_response
 
@@ -26,6 +28,38 @@ def test_bodies_that_are_nearly_right(new: int) -> None:
     assert not faults
     assert counts["200"]
     assert counts["400"]
+
+
+@pytest.mark.slow
+def test_bodies_that_are_as_large_as_they_may_be() -> None:
+    counts, faults = large_bodies.run(0, 40, 600.0)
+    assert not faults
+    assert counts["200"]
+    assert counts["400"]
+    assert counts["polite"]
+    assert counts["longest turn, us"]
+    assert counts["longest hold of the lock, us"]
+
+
+@pytest.mark.parametrize("name", ["parts", "uses of tools and results", "strict tools", "metadata"])
+def test_a_body_is_as_large_as_a_limit_allows(name: str) -> None:
+    place: Place = (LISTS | MAPS)[name]
+    most = place.most()
+    assert {"size", "parts"} <= most.keys()
+    for limit in ("size", "parts"):
+        at, above = (costs_of(place.body(most[limit] + more))[limit] for more in (0, 1))
+        assert at <= LIMITS[limit] < above
+
+
+@pytest.mark.slow
+def test_the_same_seed_draws_the_same_large_body() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}}
+    request = {"properties": {"prompt": schema, "stop": {"type": "string"}}, "required": ["prompt"]}
+    known = {"/v1/completions": {"$ref": "#/Request"}}, {"Request": request}
+    first = [draw_large(seed, *known) for seed in range(8)]
+    assert first == [draw_large(seed, *known) for seed in range(8)]
+    assert len({case.body for case in first}) > 4
+    assert any(len(case.body) > 1 << 20 for case in first)
 
 
 @pytest.mark.slow
@@ -102,5 +136,9 @@ def test_faults_are_found() -> None:
     assert http_streams.fault_of(Case([b""], None), [error]) is not None
     assert http_streams.fault_of(Case([b""], None), [Response(400, {}, b"bad")]) is not None
     assert json_bodies.fault_of("/tokenize", good) is None
+    refused = good._replace(status=400, body=b'{"error": {"message": "no"}}')
+    assert large_bodies.unexpected("/tokenize", refused) is None
+    for answer in (refused._replace(status=503), good._replace(status=400, body=b'{"error": {}}'), None):
+        assert large_bodies.unexpected("/tokenize", answer) is not None
     for answer in (None, error, good._replace(body=b"{"), good._replace(status=400)):
         assert json_bodies.fault_of("/tokenize", answer) is not None
