@@ -18,7 +18,10 @@ void TokenReader::visit(uint32_t index, const blink_progress& entry) {
   // Another sequence: the scheduler has not met the submission yet. EMPTY before the release: the lease is
   // gone, see watch.
   if (status.sequence != slot.sequence) return;
-  if (!slot.admitted && status.state > BLINK_STATE_PREFILL_PENDING) slot.admitted = now_;
+  if (!slot.admitted && status.state > BLINK_STATE_PREFILL_PENDING) {
+    slot.admitted = now_;
+    pacing_.expect_first_token(now_);
+  }
   if (slot.phase == Phase::kReleasing) {
     if (status.state == BLINK_STATE_EMPTY && push(index, BLINK_EVENT_FREED, 0, nullptr, 0)) {
       slot.phase = Phase::kIdle;

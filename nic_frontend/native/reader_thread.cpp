@@ -28,7 +28,7 @@ void TokenReader::run() {
       watch();
       // What was submitted before the scheduler ended is polled before the end is told.
       if (lease_.scheduler_ended() && !take_messages()) return;
-      poll(now_);
+      poll();
       report();
     }
     pause(monotonic_ns(), up);
@@ -57,7 +57,7 @@ bool TokenReader::take_messages() {
       slot.prompt_words = message.prompt_words;
       slot.prompt_told = 0;
       urgent_.push_back(message.slot);
-      last_arrival_ = now_;
+      pacing_.expect_first_token(now_);
       if (message.connection != resolved_) resolved_ = kUnresolved;
     } else if (slot.phase == Phase::kOpen && slot.sequence == message.sequence) {
       end(message.slot, Phase::kCancelled, BLINK_COMMAND_CANCEL);
@@ -106,14 +106,13 @@ bool TokenReader::resolve(uint32_t connection) {
     regroup();
     if (pushed_) wake();
   } else {
-    urgent_.clear();
-    flowing_.clear();
+    leave_slots();
   }
   if (!full) resolved_ = connection;
   return !full;
 }
 
-void TokenReader::poll(uint64_t now) {
+void TokenReader::poll() {
   behind_ = false;
   const size_t n_flowing = flowing_.size();
   visiting_.assign(urgent_.begin(), urgent_.end());
@@ -133,10 +132,7 @@ void TokenReader::poll(uint64_t now) {
   if (regroup_) regroup();
   ++counters_.cycles;
   if (!pushed_) return;
-  // The shortest recent time between bursts: at once down, slowly up.
-  const uint64_t gap = now - last_arrival_;
-  if (gap > options_.spin_ns) period_ = std::min(gap, period_ + period_ / 8 + options_.min_sleep_ns);
-  last_arrival_ = now;
+  pacing_.found(now_);
   wake();
 }
 
@@ -156,9 +152,11 @@ void TokenReader::end(uint32_t index, Phase phase, uint32_t command) {
 
 void TokenReader::regroup() {
   regroup_ = false;
+  const auto next = flowing_.begin() + long(cursor_);
+  visiting_.assign(next, flowing_.end());
+  visiting_.insert(visiting_.end(), flowing_.begin(), next);
+  visiting_.insert(visiting_.end(), urgent_.begin(), urgent_.end());  // they have just had their turn
   cursor_ = 0;
-  visiting_.assign(urgent_.begin(), urgent_.end());
-  visiting_.insert(visiting_.end(), flowing_.begin(), flowing_.end());
   urgent_.clear();
   flowing_.clear();
   for (uint32_t index : visiting_) {
@@ -167,13 +165,18 @@ void TokenReader::regroup() {
   }
 }
 
+void TokenReader::leave_slots() {
+  urgent_.clear();
+  flowing_.clear();
+  cursor_ = 0;
+}
+
 void TokenReader::watch() {
   if (now_ < lease_.next_tick()) return;
   if (!lease_.tick(now_)) {
     // The scheduler has cancelled everything of this lease and owns its slots: not one more word may be
     // written (F4).
-    urgent_.clear();
-    flowing_.clear();
+    leave_slots();
   }
   unreported_ = true;
 }
@@ -188,21 +191,16 @@ void TokenReader::report() {
   lease_.report(&health_);
 }
 
-// Adaptive polling: without a pause while a burst lasts; then not before the next one is due, steps being
-// regular; from then on after an eighth of the time it is overdue, so that what arrives waits little compared
-// with what it has already waited. A first token has no due time.
 void TokenReader::pause(uint64_t now, bool up) {
-  const uint64_t silence = now - std::min(now, last_arrival_);
-  const bool active = up && !(urgent_.empty() && flowing_.empty());
-  if (active && silence < options_.spin_ns) {
-    std::this_thread::yield();
-    return;
-  }
+  const bool urgent = !urgent_.empty(), flowing = !flowing_.empty();
   uint64_t sleep = up ? lease_.next_tick() - std::min(now, lease_.next_tick()) : options_.max_sleep_ns;
-  if (active) {
-    const uint64_t due = urgent_.empty() ? period_ - period_ / 16 : 0;
-    const uint64_t wanted = silence < due ? due - silence : (silence - due) / 8;
-    sleep = std::min(sleep, std::clamp(wanted, options_.min_sleep_ns, options_.max_sleep_ns));
+  if (up && (urgent || flowing)) {
+    const uint64_t until_poll = pacing_.sleep(now, urgent, flowing);
+    if (until_poll == 0) {
+      std::this_thread::yield();
+      return;
+    }
+    sleep = std::min(sleep, until_poll);
   }
   std::unique_lock<std::mutex> lock(inbox_mutex_);
   inbox_ready_.wait_for(lock, std::chrono::nanoseconds(sleep), [this] { return stopping_ || !inbox_.empty(); });

@@ -11,7 +11,12 @@
 namespace blink {
 
 TokenReader::TokenReader(Link& link, const blink_header& header, const blink_reader_options& options, int eventfd)
-    : link_(link), options_(options), eventfd_(eventfd), header_(header), lease_(link, header, options) {
+    : link_(link),
+      options_(options),
+      eventfd_(eventfd),
+      header_(header),
+      lease_(link, header, options),
+      pacing_(options.spin_ns, options.min_sleep_ns, options.max_sleep_ns) {
   const uint32_t n = header_.n_slots / header_.n_leases;
   first_slot_ = options_.lease * n;
   slots_.resize(n);
@@ -58,16 +63,13 @@ uint32_t TokenReader::open(uint32_t epoch, uint32_t beat) {
     slots_[i].sequence = low(requests[i]);
   }
   inbox_.clear();
-  urgent_.clear();
-  flowing_.clear();
-  visiting_.clear();
+  leave_slots();
   blink_event event;
   uint32_t tokens[BLINK_EVENT_TOKENS_MAX];
   while (queue_.pop(&event, 1, tokens, BLINK_EVENT_TOKENS_MAX)) continue;  // of the lease before
   ticket_ = 0;
   resolved_ = connection;
-  last_arrival_ = monotonic_ns();
-  lease_.begin(epoch, beat, last_arrival_);
+  lease_.begin(epoch, beat, monotonic_ns());
   lease_.report(&health_);
   thread_ = std::thread(&TokenReader::run, this);
   return 0;

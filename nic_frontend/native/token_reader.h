@@ -12,6 +12,7 @@
 
 #include "nic_frontend/native/event_queue.h"
 #include "nic_frontend/native/lease_keeper.h"
+#include "nic_frontend/native/poll_pacing.h"
 
 namespace blink {
 
@@ -58,7 +59,7 @@ class TokenReader {
   bool take_messages();
   bool connected();
   bool resolve(uint32_t connection);
-  void poll(uint64_t now);
+  void poll();
   void visit(uint32_t index, const blink_progress& entry);
   bool collect(uint32_t index, const blink_progress& entry);
   bool tell_prompt(uint32_t index);
@@ -71,6 +72,7 @@ class TokenReader {
   bool push_words(uint32_t index, blink_event_kind kind, const uint64_t* words, uint32_t n);
   void end(uint32_t index, Phase phase, uint32_t command);
   void regroup();
+  void leave_slots();
   void watch();
   void report();
   void wake();
@@ -99,13 +101,13 @@ class TokenReader {
   std::vector<blink_progress> entries_;
   bool regroup_ = false;
   uint32_t resolved_ = 0;    // what every slot was told over connections before this one is settled (V7)
-  size_t cursor_ = 0;        // where the flowing slots' turn begins, so that a full cycle starves none
+  size_t cursor_ = 0;        // the flowing slot whose turn is next, so that a full cycle starves none
   uint32_t budget_ = 0;      // records that this cycle may still take
   uint32_t pushed_ = 0;      // events of this cycle
   bool behind_ = false;      // this cycle left records that it could have taken
   bool unreported_ = false;  // the last look is not in health_ yet
   uint64_t now_ = 0;
-  uint64_t last_arrival_ = 0, period_ = 0;
+  PollPacing pacing_;
 
   std::mutex health_mutex_;
   blink_health health_{};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "nic_frontend/native/link.h"
@@ -47,13 +48,17 @@ struct ScriptedLink final : blink::Link {
   std::unique_ptr<blink::Link> memory;
   std::function<void()> before_gather, before_look;
   bool reorders = false;  // a bulk read has the status of now, and of the word behind it what was there before
+  size_t gathered = 0;    // entries of this bulk read
+  uint32_t others = 0;    // reads of anything but what tells of the scheduler and the lease
 
   bool read(uint64_t offset, uint64_t* to, size_t words) override {
     if (offset == offsetof(blink_header, phase) && before_look) before_look();
+    others += offset >= kProgress;
     return memory->read(offset, to, words);
   }
   bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) override {
     now_ns += kPollNs;
+    gathered = n;
     if (before_gather) before_gather();
     if (!memory->gather(table, entries, n, to)) return false;
     for (size_t i = 0; reorders && i < n; ++i) to[i].prefix = 0;
@@ -103,6 +108,16 @@ struct Bench {
     return n;
   }
 
+  void submit(const std::vector<uint32_t>& slots) {
+    std::vector<blink_descriptor> descriptors(slots.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      descriptors[i].prompt_tokens = 1;
+      place(descriptors[i], slots[i]);
+    }
+    const std::vector<uint32_t> prompts(slots.size());
+    blink_reader_submit(reader, uint32_t(slots.size()), slots.data(), descriptors.data(), prompts.data());
+  }
+
   // Opens `slots`, and runs `poll` before each poll until it sets `done`.
   void run(const std::vector<uint32_t>& slots, std::function<void()> poll) {
     phase(BLINK_PHASE_SERVING);
@@ -111,13 +126,7 @@ struct Bench {
       if (++polls == 100'000) fail("the scenario does not end", 0, n_tokens);
       if (!done) poll();
     };
-    std::vector<blink_descriptor> descriptors(slots.size());
-    for (size_t i = 0; i < slots.size(); ++i) {
-      descriptors[i].prompt_tokens = 1;
-      place(descriptors[i], slots[i]);
-    }
-    const std::vector<uint32_t> prompts(slots.size());
-    blink_reader_submit(reader, uint32_t(slots.size()), slots.data(), descriptors.data(), prompts.data());
+    submit(slots);
     while (!done) usleep(1000);
     blink_reader_destroy(reader);
   }
@@ -177,6 +186,104 @@ void stopped() {
   });
 }
 
+// Likewise of a request that was submitted, answered and completed between two cycles.
+void last_submission() {
+  Bench bench;
+  bool opened = false;
+  bench.link->before_look = [&] {
+    if (!opened || bench.counts[1]) return;
+    bench.submit({1});
+    bench.produce(1, 1, BLINK_STATE_DECODE_COMPLETED);
+    bench.phase(BLINK_PHASE_STOPPED);
+  };
+  bench.run({0}, [&] {
+    opened = true;
+    blink_health health;
+    blink_reader_health(bench.reader, &health);
+    bench.drain();
+    if (health.phase != BLINK_PHASE_STOPPED) return;
+    if (bench.n_finished != 1) fail("stopped, it says, before the last request was answered", 1, bench.n_finished);
+    bench.done = true;
+  });
+}
+
+// Where there is more in every cycle than one may take, all slots have their turn; also where other slots get their
+// first tokens meanwhile.
+void rotation() {
+  constexpr uint32_t kSteady = 40, kCycles = 20, kEach = 3, kLongestWait = 8;
+  for (const uint32_t others : {0u, kCycles}) {
+    Bench bench;
+    uint32_t cycle = 0;
+    std::vector<uint32_t> served(kSteady);  // the last cycle in which it was
+    bench.run(first_slots(kSteady + others), [&] {
+      bench.drain();
+      for (const blink_event& event : bench.events)
+        if (event.slot < kSteady) served[event.slot] = cycle;
+      for (uint32_t slot = 0; slot < kSteady; ++slot) {
+        if (cycle > served[slot] + kLongestWait) fail("it has had no turn for too long", slot, cycle - served[slot]);
+        bench.produce(slot, cycle ? kEach : 1);
+      }
+      if (others) bench.produce(kSteady + cycle, 1);
+      bench.done = ++cycle == kCycles;
+    });
+  }
+}
+
+// Tokens that follow one another within a burst are found at once.
+void burst() {
+  constexpr uint64_t kGapNs = kSpinNs / 2;
+  Bench bench;
+  uint64_t due = 0;
+  bench.run({0}, [&] {
+    if (now_ns < due) return;
+    if (due && now_ns - due > 2 * kPollNs) fail("a token of a burst was found late", 0, uint32_t(now_ns - due));
+    bench.produce(0, 1);
+    due = now_ns + kGapNs;
+    bench.done = bench.counts[0] == kOutput;
+  });
+}
+
+// A poll is one bulk read of all open slots, and that is all, where the records stand in their progress entries.
+void reads() {
+  Bench bench;
+  bench.run(first_slots(kFlowing), [&] {
+    if (bench.link->gathered != kFlowing) fail("a poll has not read all slots at once", 0, bench.link->gathered);
+    for (uint32_t slot = 0; slot < kFlowing; ++slot) {
+      *word(bench.region, kProgress + slot * 64 + 8) = blink::pair_word(1, 48);
+      bench.produce(slot, 1);
+    }
+    if (bench.link->others) fail("a poll has read more than the slots' progress", 0, bench.link->others);
+    bench.done = bench.counts[0] == kOutput;
+  });
+}
+
+// Steps of a stream, the length of which a scenario changes; one slot after the other gets the tokens.
+struct Steps {
+  explicit Steps(Bench& bench) : bench(bench) {}
+
+  Bench& bench;
+  uint64_t due = 0, late = 0;  // of the last step
+  uint32_t n = 0, polls = 0;   // in the step that has just ended, without those that a burst's end costs
+  uint64_t last = 0;
+
+  // Before each poll. True when a step ended now; the next one then ends after `ns`.
+  bool ended(uint64_t ns) {
+    for (uint32_t slot = 0; n == 0 && slot < kFlowing; ++slot) bench.produce(slot, 1);
+    counted_ += now_ns > last + kSpinNs + 2 * kPollNs;
+    if (now_ns < due) return false;
+    late = due ? now_ns - due : 0;
+    polls = counted_;
+    counted_ = 0;
+    if (n) bench.produce(n / (kOutput - 1), 1);
+    last = now_ns;
+    due = (due ? due : now_ns.load()) + ns;
+    return ++n;
+  }
+
+ private:
+  uint32_t counted_ = 0;
+};
+
 // Regular steps: each is found soon after it was published, with few polls.
 void steps() {
   constexpr uint64_t kStepNs = 4'000'000;
@@ -194,6 +301,49 @@ void steps() {
     bench.done = bench.counts[0] == kOutput;
   });
   if (polls > 30 * (kOutput - learned)) fail("too many polls", 0, uint32_t(polls / (kOutput - learned)));
+}
+
+// The reader follows shorter steps at once, and a longer one between them makes it late for none; where all get longer,
+// it polls no more often than before.
+void period() {
+  constexpr uint64_t kLongNs = 900'000, kShortNs = 300'000, kLateNs = 200'000;
+  Bench bench;
+  Steps steps(bench);
+  bench.run(first_slots(kFlowing), [&] {
+    const uint32_t n = steps.n;
+    const bool shortened = n >= 60 && n < 120, mixed = n >= 120 && n < 180;
+    if (!steps.ended(shortened || (mixed && n % 20) ? kShortNs : kLongNs)) return;
+    if (n >= 110 && n < 180 && steps.late > kLateNs) fail("a step was found late", 0, uint32_t(steps.late));
+    if (n >= 220 && steps.polls > 6) fail("too many polls", 0, steps.polls);
+    bench.done = n == 240;
+  });
+}
+
+// A first token is found soon beside a stream that has long steps: after its request was submitted, and after it was
+// admitted. A request that waits long to be admitted costs few polls.
+void waiting() {
+  constexpr uint64_t kStepNs = 900'000, kFirstNs = 400'000, kLateNs = kFirstNs / 8 + kLeastSleepNs + 2 * kPollNs;
+  const uint32_t prompt = kFlowing, patient = kFlowing + 1;
+  Bench bench;
+  Steps steps(bench);
+  uint64_t first = 0;  // when the first token that is expected comes
+  bench.run(first_slots(kFlowing), [&] {
+    const uint32_t n = steps.n;
+    const auto arrives = [&](uint32_t slot) {
+      if (now_ns < first) return;
+      if (now_ns - first > kLateNs) fail("a first token was found late", slot, uint32_t(now_ns - first));
+      bench.produce(slot, 1);
+      first = 0;
+    };
+    if (first) arrives(n < 60 ? prompt : patient);
+    if (!steps.ended(kStepNs)) return;
+    if (n == 50) bench.submit({prompt});
+    if (n == 60) bench.submit({patient});
+    if (n == 240) bench.produce(patient, 0, BLINK_STATE_PREFILL_PROCESSING);
+    if (n == 50 || n == 240) first = now_ns + kFirstNs;
+    if (n > 100 && n < 240 && steps.polls > 6) fail("too many polls", patient, steps.polls);
+    bench.done = n == 244;
+  });
 }
 
 // What has no due time: polled more and more seldom, so that it is found late by an eighth of the time it took at
@@ -239,12 +389,10 @@ void cached() {
 }  // namespace
 
 int main(int, char** arguments) {
-  const std::string scenario = arguments[1];
-  if (scenario == "cap") cap();
-  if (scenario == "urgent") urgent();
-  if (scenario == "stopped") stopped();
-  if (scenario == "steps") steps();
-  if (scenario == "silence") silence();
-  if (scenario == "cached") cached();
+  const std::map<std::string, void (*)()> scenarios{
+      {"cap", cap},           {"urgent", urgent},   {"stopped", stopped}, {"last_submission", last_submission},
+      {"rotation", rotation}, {"burst", burst},     {"reads", reads},     {"steps", steps},
+      {"period", period},     {"waiting", waiting}, {"silence", silence}, {"cached", cached}};
+  scenarios.at(arguments[1])();
   return 0;
 }

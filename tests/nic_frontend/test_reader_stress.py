@@ -24,7 +24,23 @@ def test_no_race_and_no_wrong_token(build_program: Callable[..., Path]) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("scenario", ["cap", "urgent", "stopped", "steps", "silence", "cached"])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "cap",
+        "urgent",
+        "stopped",
+        "last_submission",
+        "rotation",
+        "burst",
+        "reads",
+        "steps",
+        "period",
+        "waiting",
+        "silence",
+        "cached",
+    ],
+)
 def test_each_cycle(build_program: Callable[..., Path], scenario: str) -> None:
     program = build_program("reader-cycles", ["tests/nic_frontend/reader_cycles.cpp", *NATIVE], "-O1")
     run = subprocess.run([program, scenario], capture_output=True, text=True, timeout=60)
