@@ -22,14 +22,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def build_stress(build_program: Callable[..., Path]) -> Callable[..., Path]:
-    """build_stress(name, *flags, link): link_stress with these compiler flags and sources of the link."""
+def build_link_program(build_program: Callable[..., Path]) -> Callable[..., Path]:
+    """build_link_program(source, *flags, name, link): a program of this folder over the fabric, with these
+    compiler flags and sources of the link."""
     root = Path(__file__).resolve().parents[2]
     reader = [str(NATIVE / path.name) for path in sorted((root / NATIVE).glob("*.cpp"))]
-    others = ["tests/verbs/link_stress.cpp", *FABRIC, *reader, "gpu_backend/rdma/target.cpp"]
+    others = [*FABRIC, *reader, "gpu_backend/rdma/target.cpp"]
 
-    def build(name: str, *flags: str, link: list[str] = LINK) -> Path:
-        return build_program(name, [*others, *link], "-O1", *flags)
+    def build(source: str, *flags: str, name: str = "", link: list[str] = LINK) -> Path:
+        return build_program(name or source, [f"tests/verbs/{source}.cpp", *others, *link], "-O1", *flags)
 
     return build
 

@@ -55,7 +55,7 @@ struct Fabric {
   uint32_t next_key = 1;
   std::atomic<uint32_t> break_one_in{0};
   std::atomic<bool> no_dmabuf{false};
-  std::atomic<uint64_t> overtaken{0}, broken{0}, words_together{0};
+  std::atomic<uint64_t> overtaken{0}, broken{0}, words_together{0}, doorbells{0}, reads{0}, writes{0};
   ibv_context context{};
 };
 extern Fabric fabric;

@@ -24,7 +24,9 @@ using fake::Request;
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   auto pair = reinterpret_cast<Pair*>(qp);
   uint64_t words = 0;
+  ++fabric.doorbells;
   for (; wr; wr = wr->next) {
+    ++(wr->opcode == IBV_WR_RDMA_READ ? fabric.reads : fabric.writes);
     Request request{*wr, wr->sg_list[0], {}};
     if (wr->send_flags & IBV_SEND_INLINE) {
       ++words;
@@ -95,7 +97,8 @@ int fake_verbs_region(uint32_t key, struct fake_verbs_region* found) {
 }
 
 void fake_verbs_counts(struct fake_verbs_counts* counts) {
-  *counts = {fabric.broken.exchange(0), fabric.overtaken.exchange(0), fabric.words_together.exchange(0)};
+  *counts = {fabric.broken.exchange(0),    fabric.overtaken.exchange(0), fabric.words_together.exchange(0),
+             fabric.doorbells.exchange(0), fabric.reads.exchange(0),     fabric.writes.exchange(0)};
 }
 
 #undef ibv_get_device_list

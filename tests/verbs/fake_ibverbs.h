@@ -27,6 +27,8 @@ struct fake_verbs_counts {
   uint64_t broken;         /* queue pairs */
   uint64_t overtaken;      /* READs that a WRITE without a fence has overtaken */
   uint64_t words_together; /* most inline words in one call of ibv_post_send: one doorbell */
+  uint64_t doorbells;      /* calls of ibv_post_send */
+  uint64_t reads, writes;  /* work requests that were posted */
 };
 void fake_verbs_counts(struct fake_verbs_counts* counts);
 

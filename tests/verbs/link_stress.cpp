@@ -5,35 +5,13 @@
 //
 // Every request is answered whole, or lost and then it never ran (V7). With READ_BACK no payload is ever seen
 // torn (V3); without it torn payloads are seen and never served (R4). Prints what happened.
+#include <memory>
 #include <random>
 
-#include "gpu_backend/rdma/target.h"
-#include "nic_frontend/native/verbs/verbs_link.h"
 #include "tests/nic_frontend/stress_client.h"
-#include "tests/verbs/fake_ibverbs.h"
+#include "tests/verbs/link_ends.h"
 
 namespace {
-
-struct Ends {
-  blink_rdma_target* target;
-  blink_rdma_pairs* pairs = nullptr;
-  blink_link* link;
-  bool read_back;
-
-  // In the order of the exchange: the old pairs are gone before the new ones are made (V4).
-  void connect() {
-    char error[BLINK_VERBS_ERROR_BYTES];
-    blink_rdma_address ours, theirs;
-    blink_verbs_break(link, "it is made again");
-    if (pairs) blink_rdma_pairs_close(pairs);
-    if (blink_verbs_prepare(link, "", -1, "127.0.0.1", &ours, error)) fail(error, 0, 0);
-    pairs = blink_rdma_accept(target, &ours, &theirs, error);
-    if (!pairs) fail(error, 0, 0);
-    if (blink_verbs_connect(link, &theirs, blink_rdma_region_address(target), blink_rdma_region_key(target), read_back,
-                            error))
-      fail(error, 0, 0);
-  }
-};
 
 // One burst to a random part of the free slots.
 uint32_t submit(Client& client, uint32_t submitted, uint32_t wanted, std::mt19937& random) {
@@ -66,12 +44,10 @@ int main(int, char** arguments) {
   const uint32_t wanted = uint32_t(std::atoi(arguments[1])), break_one_in = uint32_t(std::atoi(arguments[2]));
   const bool read_back = std::atoi(arguments[3]) != 0;
   uint8_t* region = make_region();
-  char error[BLINK_RDMA_ERROR_BYTES];
-  Ends ends{blink_rdma_open("", -1, "", region, kEnd, error), nullptr, blink_verbs_open(), read_back};
-  if (!ends.target) fail(error, 0, 0);
-  ends.connect();
+  char error[BLINK_VERBS_ERROR_BYTES];
+  auto ends = std::make_unique<Ends>(region, kEnd, read_back);
   const blink_reader_options options{0, 100, 20000, 1000, 100000, 1000000, 60000000000, 10000000000};
-  blink_reader* reader = blink_reader_create(ends.link, &options);
+  blink_reader* reader = blink_reader_create(ends->link, &options);
   if (!reader || blink_reader_open(reader, 1, 0) != 0) fail("the reader does not open", 0, 0);
   Scheduler scheduler(region, !read_back);
   scheduler.runs.resize(wanted);
@@ -82,8 +58,8 @@ int main(int, char** arguments) {
   std::mt19937 random(1);
   uint32_t submitted = 0, connections = 1;
   while (client.freed < wanted) {
-    if (blink_verbs_down(ends.link, error)) {
-      ends.connect();
+    if (blink_verbs_down(ends->link, error)) {
+      ends->connect();
       ++connections;
     }
     submitted = submit(client, submitted, wanted, random);
@@ -102,9 +78,7 @@ int main(int, char** arguments) {
   std::printf("{\"lost\": %u, \"connections\": %u, \"torn\": %llu, \"overtaken\": %llu}\n",
               uint32_t(client.lost.size()), connections, static_cast<unsigned long long>(scheduler.torn),
               static_cast<unsigned long long>(counts.overtaken));
-  blink_link_close(ends.link);
-  blink_rdma_pairs_close(ends.pairs);
-  blink_rdma_close(ends.target);
+  ends = nullptr;
   std::free(region);
   return 0;
 }

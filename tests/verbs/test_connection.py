@@ -22,9 +22,10 @@ TOKENS = 200
 
 def counts(fabric: ctypes.CDLL) -> dict[str, int]:
     """struct fake_verbs_counts: what happened since the last look."""
-    found = (ctypes.c_uint64 * 3)()
+    names = ("broken", "overtaken", "words_together", "doorbells", "reads", "writes")
+    found = (ctypes.c_uint64 * len(names))()
     fabric.fake_verbs_counts(found)
-    return dict(zip(("broken", "overtaken", "words_together"), found, strict=True))
+    return dict(zip(names, found, strict=True))
 
 
 @pytest.fixture
@@ -49,7 +50,8 @@ def test_completions_cross_the_fabric(remote: Remote, frontend: Frontend) -> Non
     assert remote.backend.bad_checksums == 0
 
 
-def test_a_burst_rings_the_doorbell_once(fabric: ctypes.CDLL, frontend: Frontend) -> None:
+def test_the_words_of_a_burst_go_out_together(fabric: ctypes.CDLL, frontend: Frontend) -> None:
+    """How often a burst rings the doorbell: test_link_calls.py."""
     counts(fabric)
     frontend.client.post("/v1/completions", json={"prompt": ["x"] * 48, "max_tokens": 4})
     assert counts(fabric)["words_together"] == 48

@@ -30,9 +30,9 @@ def run(program: Path, *arguments: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("break_one_in", [0, 300, pytest.param(20, marks=pytest.mark.slow)])
-def test_nothing_is_torn_run_twice_or_answered_wrongly(build_stress: Build, break_one_in: int) -> None:
+def test_nothing_is_torn_run_twice_or_answered_wrongly(build_link_program: Build, break_one_in: int) -> None:
     """V3, V4, V7."""
-    found = run(build_stress("link_stress"), 5000, break_one_in, 1)
+    found = run(build_link_program("link_stress"), 5000, break_one_in, 1)
     assert found["torn"] == 0
     assert (found["connections"] > 10) == bool(break_one_in)
     assert (found["lost"] > 0) == bool(break_one_in)
@@ -40,15 +40,20 @@ def test_nothing_is_torn_run_twice_or_answered_wrongly(build_stress: Build, brea
 
 @pytest.mark.parametrize("break_one_in", [0, pytest.param(300, marks=pytest.mark.slow)])
 def test_without_the_read_back_payloads_are_torn_and_never_served(
-    build_stress: Build, break_one_in: int
+    build_link_program: Build, break_one_in: int
 ) -> None:
     """R4 holds where V3 does not; and the fabric does reorder."""
-    assert run(build_stress("link_stress"), 5000, break_one_in, 0)["torn"] > 0
+    assert run(build_link_program("link_stress"), 5000, break_one_in, 0)["torn"] > 0
 
 
-def test_no_race(build_stress: Build) -> None:
+def test_no_race(build_link_program: Build) -> None:
     # -Wno-tsan: the sanitizer does not model fences. What they order here are atomics, which never race.
-    run(build_stress("link_stress_tsan", "-fsanitize=thread", "-Wno-tsan"), 2000, 200, 1)
+    run(
+        build_link_program("link_stress", "-fsanitize=thread", "-Wno-tsan", name="link_stress_tsan"),
+        2000,
+        200,
+        1,
+    )
 
 
 @pytest.mark.slow
@@ -61,7 +66,7 @@ def test_no_race(build_stress: Build) -> None:
     ids=["fence", "read"],
 )
 def test_the_fabric_shows_what_is_missing(
-    build_stress: Build, tmp_path: Path, before: str, after: str
+    build_link_program: Build, tmp_path: Path, before: str, after: str
 ) -> None:
     """Either half of V3 alone does not do: a link without it tears payloads."""
     source = (ROOT / CHANNEL).read_text()
@@ -69,7 +74,7 @@ def test_the_fabric_shows_what_is_missing(
     mutant = tmp_path / "channel.cpp"
     mutant.write_text(source.replace(before, after))
     link = [str(mutant) if name == CHANNEL else name for name in LINK]
-    program = build_stress(f"mutant_{len(before)}", link=link)
+    program = build_link_program("link_stress", name=f"mutant_{len(before)}", link=link)
     for _ in range(4):  # a busy machine may see no tear in 20,000 requests
         done = subprocess.run([program, "20000", "0", "1"], capture_output=True, text=True, timeout=PROGRAM_S)
         if done.returncode != 0:
