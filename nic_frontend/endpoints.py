@@ -84,6 +84,7 @@ class Endpoints:
         await respond_json(send, 200, {"status": "ok"})
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._service.look()
         await respond(send, 200, self._service.exposition.render(), [METRICS_TYPE])
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +93,7 @@ class Endpoints:
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            state = self._service.live.state()
+            state = await self._service.live.state()
         except TransportError as error:
             raise errors.unavailable(str(error)) from error
         await respond_json(send, 200, state, {"cache-control": "no-store"})

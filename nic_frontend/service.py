@@ -30,6 +30,7 @@ from nic_frontend.ring.backend_monitor import BackendMonitor
 from nic_frontend.ring.host_segment import HostSegment, segment_path
 from nic_frontend.ring.lease import Lease, phase_name
 from nic_frontend.ring.request_tracker import RequestTracker
+from nic_frontend.ring.ring_thread import RingThread
 from nic_frontend.ring.scrubber import Scrubber
 from nic_frontend.ring.slot_tracker import SlotTracker
 from nic_frontend.ring.token_reader import TokenReader
@@ -138,6 +139,8 @@ class Service:
         with contextlib.ExitStack() as owned:  # closes what was made last first, also when this fails
             self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
             owned.callback(self.transport.close)
+            self._ring_thread = RingThread()
+            owned.callback(self._ring_thread.close)
             check_fingerprint(self.transport, options.model_dir)
             self._header = header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
@@ -195,8 +198,8 @@ class Service:
         self.budgets = KeyBudgets(segment, FIGURES_BYTES, self.lease.index)
         self.exposition = Exposition(self.model, self.seen, self.options.metrics_names)
         is_local = isinstance(self.options.ring, Path)
-        self.live = Live(self.model, self.transport, self.seen, is_local)
-        self._reporter = Reporter(self._shared, self.lease.index, self._figures, self.seen, self.keys)
+        self.live = Live(self.model, self.transport, self._ring_thread, self.look, is_local)
+        self._reporter = Reporter(self._shared, self.lease.index, self._figures, self.look, self.keys)
 
     def _track(self, owned: contextlib.ExitStack) -> None:
         """What of requests and of the backend is watched."""
@@ -207,7 +210,8 @@ class Service:
             slots.on_free = self._scrubbing(self.lease.index)
         self.tracker = RequestTracker(self._reader, slots, self.metrics, options.slot_wait_s)
         self._monitor = BackendMonitor(
-            self.transport, self._reader, self.tracker, self.lease, options.grant_timeout_s, self._give_up,
+            self.transport, self._ring_thread, self._reader, self.tracker, self.lease,
+            options.grant_timeout_s, self._give_up,
             emulated=text(self._header["device_name"].tobytes()) == "cpu",
         )  # fmt: skip
         self._watchdog = Watchdog(options.watchdog_s)
@@ -224,10 +228,18 @@ class Service:
         self.given_up = reason
         self.on_given_up()
 
-    def seen(self) -> Seen:
-        """All frontends of this host that serve this ring, and the ring's header."""
+    async def look(self) -> Seen:
+        """`seen`, with the header that the ring has now."""
+        await self._ring_thread.run(self.read_header)
+        return self.seen()
+
+    def read_header(self) -> None:
+        """Waits for the ring: not for the event loop's thread."""
         with contextlib.suppress(TransportError):  # while the link is down, the last one seen
             self._header = read_header(self.transport)
+
+    def seen(self) -> Seen:
+        """All frontends of this host that serve this ring, and the ring's header as it was last read."""
         return Seen(self._shared.others() | {self.lease.index: self._figures()}, self._header)
 
     def _figures(self) -> Figures:

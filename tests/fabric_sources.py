@@ -21,8 +21,14 @@ needs_headers = pytest.mark.skipif(
 NATIVE = Path("nic_frontend/native")
 FABRIC = ["tests/verbs/fake_ibverbs.cpp", "tests/verbs/fake_fabric.cpp"]
 ENDPOINT = "ringbuffer/rdma/endpoint.cpp"
-CHANNEL = str(NATIVE / "verbs/channel.cpp")
-LINK = [ENDPOINT, CHANNEL, str(NATIVE / "verbs/verbs_link.cpp")]
+WORK_QUEUE = str(NATIVE / "verbs/work_queue.cpp")
+WRITE_QUEUE = str(NATIVE / "verbs/write_queue.cpp")
+LINK = [
+    ENDPOINT,
+    WORK_QUEUE,
+    WRITE_QUEUE,
+    *(str(NATIVE / "verbs" / name) for name in ("read_queue.cpp", "verbs_link.cpp")),
+]
 TARGET = [ENDPOINT, "gpu_backend/rdma/target.cpp"]
 
 

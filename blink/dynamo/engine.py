@@ -137,9 +137,13 @@ class BlinkEngine(LLMEngine):  # type: ignore[misc] # Dynamo need not be install
 
     async def register_prometheus(self, metrics: Any) -> None:
         """Blink's own metrics are shown with Dynamo's, on the worker's system port."""
-        if self._service is not None:
-            exposition = self._service.exposition
-            metrics.register_prometheus_expfmt_callback(lambda: exposition.render().decode())
+        if (service := self._service) is not None:
+
+            def text() -> str:
+                service.read_header()
+                return service.exposition.render().decode()
+
+            metrics.register_prometheus_expfmt_callback(text)
 
     async def health_check_payload(self) -> dict[str, Any]:
         return dict(build_health_check_payload(bos_token_id=PROBE_TOKEN))

@@ -73,10 +73,10 @@ class Seen:
 
 
 class Exposition:
-    """Renders the metrics in Prometheus' text format. `look` is called when a scrape comes."""
+    """Renders the metrics in Prometheus' text format. `seen` is called when a scrape comes."""
 
-    def __init__(self, model: str, look: Callable[[], Seen], names: str) -> None:
-        self._look = look
+    def __init__(self, model: str, seen: Callable[[], Seen], names: str) -> None:
+        self._seen = seen
         self._prefix = names
         self._labels = {"model_name": model}
         if self._is_vllm:
@@ -92,7 +92,7 @@ class Exposition:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        seen = self._look()
+        seen = self._seen()
         figures: dict[tuple[str, ...], Figures] = {
             (str(lease),): found for lease, found in sorted(seen.frontends.items())
         }

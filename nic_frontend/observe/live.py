@@ -6,9 +6,10 @@ the backend anything. What was read serves all who ask within REUSE_S.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from nic_frontend.observe.exposition import Seen
 from nic_frontend.observe.metrics import added
+from nic_frontend.ring.ring_thread import RingThread
 from nic_frontend.transport.base import Transport
 from ringbuffer import abi
 from ringbuffer.version import version
@@ -32,20 +34,30 @@ LONGEST_STEP_NS = 600_000_000_000  # a record beyond it was read while it was wr
 class Live:
     """`look` finds the figures of all frontends, and the ring's header."""
 
-    def __init__(self, model: str, transport: Transport, look: Callable[[], Seen], is_local: bool) -> None:
+    def __init__(
+        self,
+        model: str,
+        transport: Transport,
+        thread: RingThread,
+        look: Callable[[], Awaitable[Seen]],
+        is_local: bool,
+    ) -> None:
         self._model, self._transport, self._look, self._is_local = model, transport, look, is_local
+        self._thread = thread
+        self._reading = asyncio.Lock()
         self._when = 0.0
         self._last: dict[str, Any] = {}
 
-    def state(self) -> dict[str, Any]:
+    async def state(self) -> dict[str, Any]:
         """As JSON has it. Raises TransportError while the link is down."""
-        now = time.monotonic()
-        if now - self._when > REUSE_S:
-            self._last, self._when = self._read(now), now
-        return self._last
+        async with self._reading:
+            now = time.monotonic()
+            if now - self._when > REUSE_S:
+                self._last, self._when = await self._read(now), now
+            return self._last
 
-    def _read(self, now: float) -> dict[str, Any]:
-        seen = self._look()
+    async def _read(self, now: float) -> dict[str, Any]:
+        seen = await self._look()
         header, figures = seen.header, added(list(seen.frontends.values()))
         return {
             "version": version(),
@@ -54,7 +66,7 @@ class Live:
             "phase": name_of(abi.Phase, int(header["phase"])),
             "time_s": now,
             "limits": {name: int(header[name]) for name in LIMITS},
-            "slots": self._slots(header),
+            "slots": await self._thread.run(lambda: self._slots(header)),
             "stats": {name: int(header["stats"][name]) for name in abi.Stats.names or ()},
             "steps": shown_steps(header["steps"]),
             "frontends": len(seen.frontends),

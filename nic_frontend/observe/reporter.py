@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from nic_frontend.http.keys import Keys
 from nic_frontend.observe.exposition import Seen
@@ -32,7 +32,7 @@ class Reporter:
         shared: SharedFigures,
         lease: int,
         figures: Callable[[], Figures],
-        look: Callable[[], Seen],
+        look: Callable[[], Awaitable[Seen]],
         keys: Keys,
     ) -> None:
         self._shared, self._lease, self._figures, self._look = shared, lease, figures, look
@@ -48,7 +48,7 @@ class Reporter:
                     self._shared.publish(self._figures())
                 if time.monotonic() >= next_line:
                     next_line += LINE_S
-                    self._tell(self._look())
+                    self._tell(await self._look())
             except Exception:  # the next second is another one
                 log.exception("telling the figures failed")
             await asyncio.sleep(PUBLISH_S)

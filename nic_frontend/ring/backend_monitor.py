@@ -13,6 +13,7 @@ from nic_frontend import errors
 from nic_frontend.abi import Health
 from nic_frontend.ring.lease import POLL_S, Lease
 from nic_frontend.ring.request_tracker import RequestTracker
+from nic_frontend.ring.ring_thread import RingThread
 from nic_frontend.ring.token_reader import TokenReader
 from nic_frontend.transport.base import Transport, TransportError
 from ringbuffer.abi import LEASE_TIMEOUT_NS, Phase
@@ -45,6 +46,7 @@ class BackendMonitor:
     def __init__(
         self,
         transport: Transport,
+        thread: RingThread,
         reader: TokenReader,
         tracker: RequestTracker,
         lease: Lease,
@@ -57,6 +59,7 @@ class BackendMonitor:
         """
         self._emulated = emulated
         self._transport = transport
+        self._thread = thread
         self._broken_since: float | None = None
         self._reader = reader
         self._tracker = tracker
@@ -129,8 +132,8 @@ class BackendMonitor:
     async def _renew(self) -> None:
         """Asks for the lost lease with a new epoch; the next turn of `run` tries again if that fails."""
         try:
-            self._lease.ask(self._grant_timeout_s)
-            while not self._lease.granted():
+            await self._thread.run(lambda: self._lease.ask(self._grant_timeout_s))
+            while not await self._thread.run(self._lease.granted):
                 await asyncio.sleep(POLL_S)
             self._reader.open()
         except TransportError as error:

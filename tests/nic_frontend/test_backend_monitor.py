@@ -17,6 +17,7 @@ from nic_frontend.ring.backend_monitor import BackendMonitor
 from nic_frontend.ring.lease import Lease
 from nic_frontend.ring.request import Mailbox, Request
 from nic_frontend.ring.request_tracker import RequestTracker
+from nic_frontend.ring.ring_thread import RingThread
 from nic_frontend.ring.slot_tracker import SlotTracker
 from nic_frontend.ring.token_reader import EventRow, TokenReader
 from nic_frontend.transport.base import Transport
@@ -67,7 +68,13 @@ async def stop_with_tokens_in_the_queue() -> None:
     ]
     transport = cast(Transport, SimpleNamespace(is_outdated=lambda: False))
     monitor = BackendMonitor(
-        transport, cast(TokenReader, reader), tracker, cast(Lease, None), 1.0, lambda reason: None
+        transport,
+        RingThread(),
+        cast(TokenReader, reader),
+        tracker,
+        cast(Lease, None),
+        1.0,
+        lambda reason: None,
     )
     looking = asyncio.create_task(monitor.run())
     await asyncio.sleep(0)
@@ -92,7 +99,14 @@ def test_a_busy_cpu_is_no_lost_backend(emulated: bool, lives: bool, age_s: int, 
     transport = cast(Transport, SimpleNamespace(is_outdated=lambda: False, backend_lives=lambda: lives))
     reader = cast(TokenReader, SimpleNamespace(health=lambda: health))
     monitor = BackendMonitor(
-        transport, reader, cast(RequestTracker, tracker), cast(Lease, None), 1.0, told.append, emulated
+        transport,
+        RingThread(),
+        reader,
+        cast(RequestTracker, tracker),
+        cast(Lease, None),
+        1.0,
+        told.append,
+        emulated,
     )
     asyncio.run(monitor._look())
     assert bool(told) == (tracker.down is not None) == down
@@ -125,7 +139,13 @@ async def reconnect_while_one_submits() -> None:
     tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4, 512, 64), Metrics(), 0.0)
     transport = cast(Transport, SimpleNamespace(reconnect=lambda: None))
     monitor = BackendMonitor(
-        transport, cast(TokenReader, reader), tracker, cast(Lease, None), 1.0, lambda reason: None
+        transport,
+        RingThread(),
+        cast(TokenReader, reader),
+        tracker,
+        cast(Lease, None),
+        1.0,
+        lambda reason: None,
     )
     submitting = asyncio.create_task(request_in_a_slot(tracker, GRAMMAR))
     await asyncio.sleep(0)  # it has a slot, and is due behind this

@@ -50,5 +50,6 @@ def fabric(fabric_libraries: FabricLibraries, monkeypatch: pytest.MonkeyPatch) -
     yield steering
     steering.fake_verbs_break_one_in(0)
     steering.fake_verbs_no_dmabuf(0)
+    steering.fake_verbs_delay_writes(0)
     verbs_library.verbs_library.cache_clear()
     target.rdma_library.cache_clear()

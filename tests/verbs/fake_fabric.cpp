@@ -1,7 +1,6 @@
 #include "tests/verbs/fake_fabric.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -122,7 +121,9 @@ void Pair::complete(const Request& request, ibv_wc_status status) {
     std::fprintf(stderr, "the completion queue overflows\n");
     std::abort();
   }
-  queue->found.push_back(completion);
+  const bool write = request.wr.opcode == IBV_WR_RDMA_WRITE;
+  const auto delay = std::chrono::microseconds(write ? fabric.write_delay_us.load() : 0);
+  queue->found.push_back({completion, this, request.number, std::chrono::steady_clock::now() + delay});
 }
 
 void Pair::run() {

@@ -6,12 +6,14 @@
 //   completion. Words of several WRITEs mix. Only writes to one word keep their order.
 //   A READ waits for every WRITE posted before it on its queue pair; its words are read in any order.
 //   A WRITE without IBV_SEND_FENCE may overtake a READ posted before it.
+//   A completion may be reported late.
 //   A queue pair may break between any two words. What then has not reached the memory may still do so, or never
 //   will, until the responder's queue pair has been destroyed.
 #pragma once
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +36,7 @@ struct Request {
   ibv_send_wr wr;
   ibv_sge piece;
   std::vector<uint8_t> inlined;
+  uint64_t number;  // of the work requests of its pair
 };
 
 struct Pair;
@@ -55,6 +58,7 @@ struct Fabric {
   uint32_t next_key = 1;
   std::atomic<uint32_t> break_one_in{0};
   std::atomic<bool> no_dmabuf{false};
+  std::atomic<uint32_t> write_delay_us{0};  // until a completion of a WRITE is reported
   std::atomic<uint64_t> overtaken{0}, broken{0}, words_together{0}, doorbells{0}, reads{0}, writes{0};
   ibv_context context{};
 };
@@ -71,6 +75,9 @@ struct Pair {
   std::deque<Request> queue;
   bool stopping = false;
   uint32_t depth;
+  // Work requests occupy the queue until they, or a later one, have been reported as completed.
+  uint64_t posted = 0;
+  std::atomic<uint64_t> reported{0};
 
   // Of the responder: what its peer has sent and memory does not show yet. Guarded by fabric.mutex.
   std::vector<PendingWord> pending;
@@ -85,10 +92,17 @@ struct Pair {
   void complete(const Request& request, ibv_wc_status status);
 };
 
+struct Completion {
+  ibv_wc completion;
+  Pair* pair;
+  uint64_t number;
+  std::chrono::steady_clock::time_point due;
+};
+
 struct Queue {
   ibv_cq cq{};
   std::mutex mutex;
-  std::deque<ibv_wc> found;
+  std::deque<Completion> found;
   size_t depth = 0;
 };
 

@@ -27,17 +27,18 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   ++fabric.doorbells;
   for (; wr; wr = wr->next) {
     ++(wr->opcode == IBV_WR_RDMA_READ ? fabric.reads : fabric.writes);
-    Request request{*wr, wr->sg_list[0], {}};
+    Request request{*wr, wr->sg_list[0], {}, 0};
     if (wr->send_flags & IBV_SEND_INLINE) {
       ++words;
       auto from = reinterpret_cast<const uint8_t*>(request.piece.addr);
       request.inlined.assign(from, from + request.piece.length);
     }
     std::lock_guard<std::mutex> lock(pair->mutex);
-    if (pair->queue.size() == pair->depth) {
+    if (pair->posted - pair->reported == pair->depth) {
       *bad = wr;
       return ENOMEM;
     }
+    request.number = ++pair->posted;
     pair->queue.push_back(request);
     pair->ready.notify_one();
   }
@@ -49,8 +50,11 @@ int poll_cq(ibv_cq* cq, int n, ibv_wc* to) {
   auto queue = reinterpret_cast<Queue*>(cq);
   std::lock_guard<std::mutex> lock(queue->mutex);
   int found = 0;
-  for (; found < n && !queue->found.empty(); ++found) {
-    to[found] = queue->found.front();
+  const auto now = std::chrono::steady_clock::now();
+  for (; found < n && !queue->found.empty() && queue->found.front().due <= now; ++found) {
+    const fake::Completion& first = queue->found.front();
+    to[found] = first.completion;
+    first.pair->reported = first.number;
     queue->found.pop_front();
   }
   return found;
@@ -81,6 +85,10 @@ extern "C" {
 
 void fake_verbs_break_one_in(uint32_t work_requests) {
   fabric.break_one_in = work_requests;
+}
+
+void fake_verbs_delay_writes(uint32_t us) {
+  fabric.write_delay_us = us;
 }
 
 void fake_verbs_no_dmabuf(uint32_t yes) {

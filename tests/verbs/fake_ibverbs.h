@@ -11,6 +11,9 @@ extern "C" {
 /* From now on one work request in so many breaks its queue pair; 0 is never. */
 void fake_verbs_break_one_in(uint32_t work_requests);
 
+/* From now on the completion of a WRITE is reported that much later than it is executed. */
+void fake_verbs_delay_writes(uint32_t us);
+
 /* From now on no dma-buf can be registered, as with a driver that does not support it; 0: it can. */
 void fake_verbs_no_dmabuf(uint32_t yes);
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
@@ -55,6 +56,32 @@ def test_the_words_of_a_burst_go_out_together(fabric: ctypes.CDLL, frontend: Fro
     counts(fabric)
     frontend.client.post("/v1/completions", json={"prompt": ["x"] * 48, "max_tokens": 4})
     assert counts(fabric)["words_together"] == 48
+
+
+def test_the_event_loop_does_not_wait_for_acknowledgements(
+    fabric: ctypes.CDLL, frontend: Frontend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V9: neither with submissions nor with grammars, and not where there are more than the queue holds."""
+    took: list[float] = []
+
+    def timed(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            began = time.monotonic()
+            result = call(*arguments)
+            took.append(time.monotonic() - began)
+            return result
+
+        return run
+
+    reader = frontend.service._reader
+    monkeypatch.setattr(reader, "submit", timed(reader.submit))
+    monkeypatch.setattr(reader, "write_prompt_heap", timed(reader.write_prompt_heap))
+    fabric.fake_verbs_delay_writes(300_000)
+    for i in range(8):
+        body = {"prompt": ["x"] * 48, "max_tokens": 2, "guided_choice": [f"choice {i}", "y"]}
+        assert frontend.client.post("/v1/completions", json=body).status_code == 200
+    assert len(took) >= 16
+    assert max(took) < 0.15
 
 
 def test_streams_outlive_a_broken_connection(remote: Remote, frontend: Frontend) -> None:

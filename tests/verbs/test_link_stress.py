@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fabric_sources import CHANNEL, LINK
+from fabric_sources import LINK, WORK_QUEUE, WRITE_QUEUE
 from limits import PROGRAM_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,22 +58,22 @@ def test_no_race(build_link_program: Build) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("source", "before", "after"),
     [
-        ("IBV_SEND_INLINE | IBV_SEND_FENCE", "IBV_SEND_INLINE"),
-        ("if (n && region_.read_back && ", "if (false && "),
+        (WORK_QUEUE, "IBV_SEND_INLINE | IBV_SEND_FENCE", "IBV_SEND_INLINE"),
+        (WRITE_QUEUE, "  if (queue_.region().read_back) ", "  if (false) "),
     ],
     ids=["fence", "read"],
 )
 def test_the_fabric_shows_what_is_missing(
-    build_link_program: Build, tmp_path: Path, before: str, after: str
+    build_link_program: Build, tmp_path: Path, source: str, before: str, after: str
 ) -> None:
     """Either half of V3 alone does not do: a link without it tears payloads."""
-    source = (ROOT / CHANNEL).read_text()
-    assert source.count(before) == 1
-    mutant = tmp_path / "channel.cpp"
-    mutant.write_text(source.replace(before, after))
-    link = [str(mutant) if name == CHANNEL else name for name in LINK]
+    text = (ROOT / source).read_text()
+    assert text.count(before) == 1
+    mutant = tmp_path / "mutant.cpp"
+    mutant.write_text(text.replace(before, after))
+    link = [str(mutant) if name == source else name for name in LINK]
     program = build_link_program("link_stress", name=f"mutant_{len(before)}", link=link)
     for _ in range(4):  # a busy machine may see no tear in 20,000 requests
         done = subprocess.run([program, "20000", "0", "1"], capture_output=True, text=True, timeout=PROGRAM_S)

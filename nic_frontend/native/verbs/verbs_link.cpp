@@ -2,7 +2,8 @@
 
 #include <cstdio>
 
-#include "nic_frontend/native/verbs/channel.h"
+#include "nic_frontend/native/verbs/read_queue.h"
+#include "nic_frontend/native/verbs/write_queue.h"
 
 namespace blink {
 namespace {
@@ -12,7 +13,7 @@ struct Connection {
   Connection(const DeviceChoice& choice, uint32_t number)
       : number(number),
         device(choice),
-        endpoint(device, Channel::kDepth, 0),
+        endpoint(device, WorkQueue::kDepth, 0),
         submission(device, endpoint.submission, fate),
         retrieval(device, endpoint.retrieval, fate) {}
 
@@ -31,22 +32,28 @@ struct Connection {
   Device device;
   Endpoint endpoint;
   Fate fate;
-  Channel submission, retrieval;
+  WriteQueue submission;
+  ReadQueue retrieval;
   bool connected = false;
 };
 
 // All writes go over one queue pair, which keeps the order of those to one word, and all reads over the other, so
-// that bulk reads never hold up a submission (V2; paper section 4.4, "RDMA datapath").
+// that bulk reads never hold up a submission (V2; paper section 4.4, "RDMA datapath"). Whoever reads, which the token
+// reader's thread does all the time, also takes the completions of writes (V9).
 class VerbsLink final : public Link {
  public:
   bool read(uint64_t offset, uint64_t* to, size_t words) override {
     const auto connection = current();
-    return connection && connection->retrieval.read(offset, to, words * 8);
+    if (!connection) return false;
+    connection->submission.progress();
+    return connection->retrieval.read(offset, to, words * 8);
   }
 
   bool gather(uint64_t table, const uint32_t* entries, size_t n, blink_progress* to) override {
     const auto connection = current();
-    return connection && connection->retrieval.gather(table, entries, n, to);
+    if (!connection) return false;
+    connection->submission.progress();
+    return connection->retrieval.gather(table, entries, n, to);
   }
 
   void write(const Piece& piece) override {
@@ -82,9 +89,12 @@ class VerbsLink final : public Link {
     next_->submission.open(region);
     next_->retrieval.open(region);
     next_->connected = true;
-    std::lock_guard<std::mutex> lock(mutex_);
-    current_ = std::move(next_);
-    connections_.fetch_add(1, std::memory_order_release);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      current_.swap(next_);
+      connections_.fetch_add(1, std::memory_order_release);
+    }
+    next_ = nullptr;  // without the lock: it takes the device a while to take a connection down
   }
 
   void breaks(const std::string& why) {
