@@ -162,8 +162,8 @@ void late() {
 // A burst that fits neither the queue nor the staging ring goes out piece by piece, and its words behind its payloads.
 void large() {
   Writer writer;
-  fake_verbs_delay_writes(1000);
-  for (uint32_t sequence = 1; sequence < 20; ++sequence) {
+  for (uint32_t sequence = 1; sequence < 40; ++sequence) {
+    fake_verbs_delay_writes(sequence < 20 ? 1000 : 0);
     const Burst burst(kSlots, sequence);
     writer.submit(burst);
     for (uint32_t slot = 0; slot < kSlots;) {
@@ -173,7 +173,20 @@ void large() {
       if (writer.fate.broken()) fail(writer.fate.why().c_str(), slot, sequence);
     }
   }
-  if (!writer.queue.settle()) fail("it does not come to an end", 0, 0);
+}
+
+// Who wants to know that all has been acknowledged waits for it, such as a frontend that ends.
+void settled() {
+  constexpr uint32_t kFew = 16;
+  Writer writer;
+  fake_verbs_delay_writes(kDelayNs / 1000);
+  const uint64_t begin = blink::monotonic_ns();
+  const Burst burst(kFew, 1);
+  writer.submit(burst);
+  if (!writer.queue.settle()) fail(writer.fate.why().c_str(), 0, 0);
+  if (blink::monotonic_ns() - begin < kDelayNs) fail("it says too early that all has been acknowledged", 0, 0);
+  for (uint32_t slot = 0; slot < kFew; ++slot)
+    if (!burst.arrived(writer.region, slot)) fail("it is not all there", slot, 1);
 }
 
 // Words that are published one after the other, many more than the queue holds, keep their order. So does what is
@@ -236,6 +249,19 @@ void broken() {
   }
 }
 
+// Over a link that is down nothing is read, nor asked for.
+void down() {
+  Ends ends(make_region(), kEnd, true);
+  blink_verbs_break(ends.link, "the test wants it");
+  counts();
+  uint64_t found;
+  const uint32_t slot = 0;
+  blink_progress entry;
+  if (ends.link->link->read(kLeases, &found, 1)) fail("it was read", 0, 0);
+  if (ends.link->link->gather(kProgress, &slot, 1, &entry)) fail("it was polled", 0, 0);
+  expect("doorbells", counts().doorbells, 0);
+}
+
 // A peer that acknowledges nothing breaks the connection after a second, and nobody has waited for it (V6).
 void silent() {
   Writer writer;
@@ -254,9 +280,9 @@ void silent() {
 }  // namespace
 
 int main(int, char** arguments) {
-  const std::map<std::string, void (*)()> scenarios{{"burst", burst},  {"poll", poll},   {"late", late},
-                                                    {"large", large},  {"order", order}, {"broken", broken},
-                                                    {"silent", silent}};
+  const std::map<std::string, void (*)()> scenarios{{"burst", burst},   {"poll", poll},       {"late", late},
+                                                    {"large", large},   {"settled", settled}, {"order", order},
+                                                    {"broken", broken}, {"down", down},       {"silent", silent}};
   scenarios.at(arguments[1])();
   return 0;
 }

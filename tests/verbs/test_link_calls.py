@@ -12,7 +12,9 @@ import pytest
 from limits import PROGRAM_S
 
 
-@pytest.mark.parametrize("scenario", ["burst", "poll", "late", "large", "order", "broken", "silent"])
+@pytest.mark.parametrize(
+    "scenario", ["burst", "poll", "late", "large", "settled", "order", "broken", "down", "silent"]
+)
 def test_each_call(build_link_program: Callable[..., Path], scenario: str) -> None:
     program = build_link_program("link_calls")
     run = subprocess.run([program, scenario], capture_output=True, text=True, timeout=PROGRAM_S)

@@ -43,6 +43,7 @@ bool ReadQueue::gather(uint64_t table, const uint32_t* entries, size_t n, blink_
 
 // Into the start of the staging buffer.
 bool ReadQueue::fetch(uint64_t offset, size_t bytes) {
+  if (fate_.broken()) return false;
   queue_.add_read(queue_.staging(), bytes, offset);
   queue_.signal();
   queue_.post();

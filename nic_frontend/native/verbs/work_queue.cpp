@@ -61,8 +61,8 @@ void WorkQueue::post() {
   if (chain_.empty()) return;
   for (size_t i = 0; i + 1 < chain_.size(); ++i) chain_[i].next = &chain_[i + 1];
   ibv_send_wr* refused;
-  const int error = fate_.broken() ? 0 : ibv_post_send(pair_.pair, chain_.data(), &refused);
-  if (error) fate_.breaks(std::string("a work request was refused: ") + std::strerror(error));
+  if (const int error = ibv_post_send(pair_.pair, chain_.data(), &refused))
+    fate_.breaks(std::string("a work request was refused: ") + std::strerror(error));
   chain_.clear();
 }
 
