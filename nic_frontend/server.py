@@ -45,9 +45,6 @@ GRAMMARS_S = 2.0  # for grammars that are being compiled at the end; their reque
 LINGER_S = 1.0  # after the signal, for a connection's next request, where the whole server ends
 HANDSHAKE_S = 0.25  # for handshakes under way with clients on other machines
 LOOK_S = 0.02
-# Objects, and then rounds, between two collections of the youngest, and of older ones. A large request makes
-# some 100,000 that stay until its end; by Python's own numbers half of the loop's time would be collections.
-GC_THRESHOLDS = (20_000, 20, 50)
 
 
 class Server(uvicorn.Server):
@@ -140,7 +137,6 @@ class Server(uvicorn.Server):
             ]
         gc.collect()
         gc.freeze()  # what lives until the end need not be looked at by collections on the token path
-        gc.set_threshold(*GC_THRESHOLDS)
         if self._ready is not None and self.started:
             self._ready()
 

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from nic_frontend.processes.full_collections import CALM_S, DUE, EARLIEST_S, FEW, LATEST_S, FullCollections
+from nic_frontend.processes.full_collections import (
+    CALM_S,
+    DUE,
+    EARLIEST_S,
+    FEW,
+    LATEST_S,
+    ROUNDS,
+    YOUNG,
+    FullCollections,
+)
 
 MANY = FEW + 1
 
@@ -65,6 +74,7 @@ def test_it_is_not_looked_for_all_the_time(collections: FullCollections) -> None
 def test_what_requests_hold_makes_no_full_collection(collections: FullCollections) -> None:
     """Python's own rule makes several while so many objects come."""
     made: list[int] = []
+    objects = YOUNG * (ROUNDS + 2)
 
     def count(phase: str, info: dict[str, Any]) -> None:
         if phase == "start":
@@ -72,10 +82,10 @@ def test_what_requests_hold_makes_no_full_collection(collections: FullCollection
 
     gc.callbacks.append(count)
     try:
-        held = [[i] for i in range(300_000)]
+        held = [[i] for i in range(objects)]
     finally:
         gc.callbacks.remove(count)
-    assert len(held) == 300_000
+    assert len(held) == objects
     assert 1 in made
     assert 2 not in made
 
