@@ -78,18 +78,9 @@ BLINK_FN bool Scheduler<P>::admit(uint32_t slot) {
   const uint32_t behind = considered_of(r.client);
   if (room.whole && match.awaits == BLINK_NO_PAGE && !c.host_pages) take_pages(i, room.all);
   if (tid == 0) {
-    const blink_descriptor& d = t.params[i];
-    ++s.n_active;
-    count_places(r.client, 1);
-    --s.n_waiting;
-    --s.n_staged;
-    ++s.stats.admitted;
-    hold_grammar(i);
-    c.sequences[i].use = BLINK_SEQUENCE_ACTIVE;
     c.sequences[i].behind = behind;
-    if (r.state == BLINK_STATE_PREFILL_PENDING) accept(r, d);
-    r.state = BLINK_STATE_PREFILL_PROCESSING;
-    publish(slot);
+    if (r.state == BLINK_STATE_PREFILL_PENDING) accept(r, t.params[i]);
+    join(slot);
   }
   p.sync();
   had_turn(r.client);

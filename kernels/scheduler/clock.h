@@ -52,6 +52,19 @@ BLINK_FN void Scheduler<P>::start_clocks_anew() {
   p.sync();
 }
 
+// A pause that comes later is as old as the request, and torn by nobody.
+template <class P>
+BLINK_FN void Scheduler<P>::not_torn(blink_request& r) const {
+  r.torn_since_ns = r.torn_last_ns = 0;
+}
+
+// It waits for its payload to be whole, and is passed by meanwhile: reading it over and over crosses PCIe (R4).
+template <class P>
+BLINK_FN bool Scheduler<P>::torn(const blink_request& r) const {
+  if (r.sequence_index != BLINK_NO_SEQUENCE || r.torn_since_ns == 0) return false;
+  return now - r.torn_last_ns < BLINK_TORN_RETRY_NS + (r.torn_last_ns - r.torn_since_ns) / 2;
+}
+
 }  // namespace blink
 
 #endif

@@ -112,11 +112,10 @@ BLINK_FN void Scheduler<P>::commit_token(const blink_step_set& set, uint32_t bat
   ++r.generated;
   p.add(&s.stats.tokens, uint64_t(1));
   const uint32_t reason = finish_reason(r, t.params[set.batch_sequence[batch_slot]], token);
-  r.state = BLINK_STATE_DECODE_PROCESSING;
   if (reason) {
     finish(slot, reason);
   } else {
-    publish(slot);
+    go_on(slot);
   }
 }
 
@@ -198,82 +197,6 @@ BLINK_FN void Scheduler<P>::show(const blink_step_head& head) {
   p.store(&shown.done_ns, head.done_ns);
   p.store(&shown.tokens, pair_word(head.n_tokens - head.n_decode, head.n_decode));
   p.store(&shown.id, head.id);
-}
-
-// Ends a request in the ring's eyes. Its sequence, if it has one, lives on as a zombie until its last step is done (S5,
-// S6).
-template <class P>
-BLINK_FN void Scheduler<P>::finish(uint32_t slot, uint32_t reason) {
-  blink_request& r = c.requests[slot];
-  if (waiting(r)) {
-    p.add(&s.n_waiting, ~0u);
-    if (r.sequence_index != BLINK_NO_SEQUENCE) unstage(r);
-  } else {
-    if (r.generated) {
-      p.add(&s.ended_prompts, uint64_t(r.prompt_tokens - r.cached));
-      p.add(&s.ended_outputs, uint64_t(r.generated));
-    }
-    detach(r.sequence_index);
-  }
-  r.sequence_index = BLINK_NO_SEQUENCE;
-  r.state = BLINK_STATE_DECODE_COMPLETED;
-  uint64_t& counter = reason >= BLINK_REASON_ERROR_FIRST ? s.stats.failed
-                      : reason == BLINK_REASON_CANCELLED ? s.stats.cancelled
-                                                         : s.stats.completed;
-  p.add(&counter, uint64_t(1));
-  publish(slot, reason);
-}
-
-// A waiting request has no sequence any more.
-template <class P>
-BLINK_FN void Scheduler<P>::unstage(blink_request& r) {
-  give_grammar_back(r.sequence_index);
-  c.sequences[r.sequence_index].use = BLINK_SEQUENCE_FREE;
-  r.sequence_index = BLINK_NO_SEQUENCE;
-  p.add(&s.n_staged, ~0u);
-}
-
-template <class P>
-BLINK_FN void Scheduler<P>::finish_all(uint32_t reason) {
-  p.sync();
-  for (uint32_t slot = tid; slot < c.n_slots; slot += threads) {
-    if (open(c.requests[slot])) finish(slot, reason);
-  }
-  p.sync();
-}
-
-template <class P>
-BLINK_FN void Scheduler<P>::detach(uint32_t sequence) {
-  c.sequences[sequence].use = BLINK_SEQUENCE_ZOMBIE;
-  p.add(&s.n_active, ~0u);
-  count_places(c.sequences[sequence].client, ~0u);
-  p.add(&s.n_zombies, 1u);
-}
-
-// Returns the pages of zombies whose last step has completed.
-template <class P>
-BLINK_FN void Scheduler<P>::reap() {
-  for (;;) {
-    uint32_t dead = BLINK_NO_SEQUENCE;
-    for (uint32_t i = tid; i < t.n_sequences; i += threads) {
-      if (c.sequences[i].use == BLINK_SEQUENCE_ZOMBIE && c.sequences[i].last_step <= committed) dead = Min()(dead, i);
-    }
-    dead = p.reduce(dead, Min());
-    if (dead == BLINK_NO_SEQUENCE) return;
-    pool.give_back(pages(dead), c.sequences[dead].n_pages);
-    if (tid == 0) {
-      give_grammar_back(dead);
-      --s.n_zombies;
-      c.sequences[dead].use = BLINK_SEQUENCE_FREE;
-    }
-    p.sync();
-  }
-}
-
-template <class P>
-BLINK_FN void Scheduler<P>::publish(uint32_t slot, uint32_t reason) {
-  const blink_request& r = c.requests[slot];
-  p.release(&c.progress[slot].status, status_word({r.submission, r.state, reason, r.generated}));
 }
 
 }  // namespace blink

@@ -10,13 +10,6 @@
 
 namespace blink {
 
-// Whether a prompt waits for copies rather than be computed from page `depth` on. A rest that a mixed step takes in for
-// next to nothing, because it waits for its weights, is computed: its copies would take a step of their own.
-template <class P>
-BLINK_FN bool Scheduler<P>::is_worth_copies(const blink_sequence& sequence, uint32_t depth) const {
-  return sequence.prefill_end - depth * t.page_size > c.mixed_share;
-}
-
 // Plans step `id` as a copy step. False: there is nothing to copy.
 template <class P>
 BLINK_FN bool Scheduler<P>::plan_copies(uint64_t id, uint32_t n_decoding) {

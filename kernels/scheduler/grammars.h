@@ -10,8 +10,6 @@
 
 namespace blink {
 
-constexpr uint32_t kGrammarHead = sizeof(blink_grammar) / 4;
-
 // Whether word `i` behind a header that is good may be what it is.
 BLINK_FN inline bool is_grammar_word(const blink_grammar& head, uint32_t i, uint32_t word) {
   if (i < head.n_returns) return word < head.n_states;
@@ -24,14 +22,6 @@ BLINK_FN inline bool is_grammar_word(const blink_grammar& head, uint32_t i, uint
 template <class P>
 BLINK_FN bool Scheduler<P>::lacks_grammar(uint32_t sequence) const {
   return t.params[sequence].grammar_words != 0 && c.sequences[sequence].grammar == BLINK_NO_GRAMMAR;
-}
-
-// Whether a grammar is of a size that there may be, and lies in its lease's heap: 0, or the reason to refuse it.
-template <class P>
-BLINK_FN uint32_t Scheduler<P>::check_grammar_range(const blink_descriptor& d) const {
-  if (d.grammar_words == 0) return 0;
-  if (uint64_t(d.grammar_offset) + d.grammar_words > c.prompt_heap) return BLINK_REASON_BAD_RANGE;
-  return d.grammar_words > kGrammarHead && d.grammar_words <= c.max_grammar_words ? 0 : BLINK_REASON_BAD_GRAMMAR;
 }
 
 // Gives staged sequences their grammars while there is nothing more urgent. True if it did something.

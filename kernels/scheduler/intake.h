@@ -4,28 +4,6 @@
 
 namespace blink {
 
-// A ticket's place among those of its lease, seen from the lease's last: from 1 to 2^32 - 1, kNewTicket the same.
-constexpr uint32_t kNewTicket = 1u << 31;
-BLINK_FN inline uint32_t ticket_order(uint32_t ticket, const blink_lease_record& lease) {
-  return Max()(ticket - lease.ticket + kNewTicket, 1u);
-}
-
-// arrival: claim:39 | order within the claim:13 | slot:12
-BLINK_FN inline uint64_t make_arrival(uint64_t claim, uint32_t order, uint32_t slot) {
-  constexpr uint32_t kFirst = kNewTicket - BLINK_MAX_SLOTS + 1, kLast = kNewTicket + BLINK_MAX_SLOTS;
-  return claim << 25 | uint64_t(Min()(Max()(order, kFirst), kLast) - kFirst) << 12 | slot;
-}
-// The place behind all who have arrived by the claim, and before those who arrive later.
-BLINK_FN inline uint64_t make_turn(uint64_t claim) {
-  return claim << 25;
-}
-BLINK_FN inline uint64_t arrival_claim(uint64_t arrival) {
-  return arrival >> 25;
-}
-BLINK_FN inline uint32_t arrival_slot(uint64_t arrival) {
-  return arrival & (BLINK_MAX_SLOTS - 1);
-}
-
 // True if the ring had better be looked at again before the next step is planned.
 template <class P>
 BLINK_FN bool Scheduler<P>::observe() {
@@ -115,9 +93,7 @@ BLINK_FN void Scheduler<P>::reset_slots(uint32_t lease) {
     if (open(r)) finish(slot, BLINK_REASON_CANCELLED);
     c.seen[slot] = p.acquire(&c.request_words[slot]);
     r.submission = low(c.seen[slot]);
-    r.state = BLINK_STATE_EMPTY;
-    r.generated = 0;
-    publish(slot);
+    vacate(slot);
   }
 }
 
@@ -200,15 +176,7 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   c.seen[slot] = word;
   if (!fresh && !(valid && low(word) == r.submission)) return false;
   if (command < BLINK_COMMAND_SUBMIT || command > BLINK_COMMAND_RELEASE) return false;
-  if (fresh) {
-    r.submission = low(word);
-    r.epoch = lease.epoch;
-    r.state = BLINK_STATE_PREFILL_PENDING;
-    r.sequence_index = BLINK_NO_SEQUENCE;
-    r.generated = r.cached = r.restarted = 0;
-    r.torn_since_ns = r.torn_last_ns = 0;
-    p.add(&s.n_waiting, 1u);
-  }
+  if (fresh) arrive(r, low(word), lease.epoch);
   if (submitted) {
     if (phase != BLINK_PHASE_SERVING) {
       finish(slot, phase == BLINK_PHASE_FAILED ? BLINK_REASON_ENGINE_FAULT : BLINK_REASON_SHUTTING_DOWN);
@@ -225,32 +193,8 @@ BLINK_FN bool Scheduler<P>::on_request_word(uint32_t slot, bool older) {
   if ((command == BLINK_COMMAND_CANCEL || command == BLINK_COMMAND_RELEASE) && open(r)) {
     finish(slot, BLINK_REASON_CANCELLED);
   }
-  if (command == BLINK_COMMAND_RELEASE && r.state == BLINK_STATE_DECODE_COMPLETED) {
-    r.state = BLINK_STATE_EMPTY;
-    r.generated = 0;
-    publish(slot);
-  }
+  if (command == BLINK_COMMAND_RELEASE && r.state == BLINK_STATE_DECODE_COMPLETED) vacate(slot);
   return false;
-}
-
-template <class P>
-BLINK_FN void Scheduler<P>::publish_stats() {
-  p.sync();
-  if (tid == 0) {
-    s.stats.running = s.n_active;
-    s.stats.waiting = s.n_waiting;
-    s.stats.free_pages = pool.available();
-    s.stats.cached_pages = pool.idle();
-  }
-  p.sync();
-  const uint64_t* from = reinterpret_cast<const uint64_t*>(&s.stats);
-  uint64_t* to = reinterpret_cast<uint64_t*>(&header.stats);
-  for (uint32_t i = tid; i < sizeof(blink_stats) / sizeof(uint64_t); i += threads) p.store(to + i, from[i]);
-  if (tid == 0) {
-    p.store(&header.heartbeat, now);
-    p.release(&header.phase, uint64_t(phase));
-  }
-  p.sync();  // what is counted next was not yet told
 }
 
 }  // namespace blink

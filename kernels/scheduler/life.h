@@ -45,7 +45,7 @@ BLINK_FN void Scheduler<P>::restore() {
   last_kind = s.last_kind;
   planned = s.planned;
   if (s.phase == BLINK_PHASE_STARTING) {
-    for (uint32_t slot = tid; slot < c.n_slots; slot += threads) c.requests[slot].sequence_index = BLINK_NO_SEQUENCE;
+    forget_requests();
     pool.fill();
   }
   p.sync();
@@ -63,6 +63,26 @@ BLINK_FN void Scheduler<P>::save() {
     s.planned = planned;
   }
   p.sync();
+}
+
+template <class P>
+BLINK_FN void Scheduler<P>::publish_stats() {
+  p.sync();
+  if (tid == 0) {
+    s.stats.running = s.n_active;
+    s.stats.waiting = s.n_waiting;
+    s.stats.free_pages = pool.available();
+    s.stats.cached_pages = pool.idle();
+  }
+  p.sync();
+  const uint64_t* from = reinterpret_cast<const uint64_t*>(&s.stats);
+  uint64_t* to = reinterpret_cast<uint64_t*>(&header.stats);
+  for (uint32_t i = tid; i < sizeof(blink_stats) / sizeof(uint64_t); i += threads) p.store(to + i, from[i]);
+  if (tid == 0) {
+    p.store(&header.heartbeat, now);
+    p.release(&header.phase, uint64_t(phase));
+  }
+  p.sync();  // what is counted next was not yet told
 }
 
 }  // namespace blink

@@ -11,6 +11,7 @@ namespace blink {
 constexpr uint32_t kDescriptorWords = sizeof(blink_descriptor) / 4;
 constexpr uint32_t kHead = kDescriptorWords - 1;  // words of a payload in front of its prompt: all but the checksum
 constexpr uint32_t kAhead = 8;  // a thread's loads in flight: each crosses PCIe when the ring is in host memory
+constexpr uint32_t kGrammarHead = sizeof(blink_grammar) / 4;
 constexpr uint32_t kTorn = 0x80000000u;
 
 // What is wrong with a payload part, above its checksum's summand.
@@ -146,6 +147,14 @@ BLINK_FN uint32_t Scheduler<P>::check_parameters(const blink_descriptor& d) cons
                     d.frequency_penalty < kLarge && d.n_stop_ids <= BLINK_MAX_STOP_IDS &&
                     Max()(d.logprob_words, d.prompt_logprob_words) <= t.vocab_size + 1;
   return good ? 0 : BLINK_REASON_BAD_PARAMETER;
+}
+
+// Whether a grammar is of a size that there may be, and lies in its lease's heap: 0, or the reason to refuse it.
+template <class P>
+BLINK_FN uint32_t Scheduler<P>::check_grammar_range(const blink_descriptor& d) const {
+  if (d.grammar_words == 0) return 0;
+  if (uint64_t(d.grammar_offset) + d.grammar_words > c.prompt_heap) return BLINK_REASON_BAD_RANGE;
+  return d.grammar_words > kGrammarHead && d.grammar_words <= c.max_grammar_words ? 0 : BLINK_REASON_BAD_GRAMMAR;
 }
 
 }  // namespace blink

@@ -14,13 +14,6 @@ BLINK_FN inline uint32_t granules(uint32_t n) {
   return (n + BLINK_TOKEN_GRANULE - 1) / BLINK_TOKEN_GRANULE;
 }
 
-template <class P>
-BLINK_FN bool Scheduler<P>::decoding(const blink_sequence& sequence) const {
-  if (sequence.use != BLINK_SEQUENCE_ACTIVE || sequence.fed < sequence.prefill_end) return false;
-  const blink_request& r = c.requests[sequence.slot];
-  return sequence.fed - r.prompt_tokens + 1 < r.max_outputs;  // feeding position q yields output q + 1 - prompt
-}
-
 // Sequences that prefill in the low half, sequences that decode in the high half.
 template <class P>
 BLINK_FN uint32_t Scheduler<P>::count_batch() {
@@ -265,26 +258,6 @@ BLINK_FN void Scheduler<P>::close_plan(uint64_t id, uint32_t n_decode, StepLoad 
                                                 : c.mixed_lookup[granules(load.tokens)];
   while (c.shapes[shape].batch_slots < load.batch_slots) ++shape;
   describe_step(id, kind, shape, n_decode, load);
-}
-
-// Writes the head of step `id`, and its padding.
-template <class P>
-BLINK_FN void Scheduler<P>::describe_step(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode,
-                                          StepLoad load) {
-  const blink_step_set& set = set_of(id);
-  for (uint32_t i = load.tokens + tid; i < c.shapes[shape].tokens; i += threads)
-    set.token_sequence[i] = BLINK_NO_SEQUENCE;
-  if (tid == 0) {
-    blink_step_head& head = *set.head;
-    head.id = id;
-    head.kind = kind;
-    head.shape = shape;
-    head.n_tokens = load.tokens;
-    head.batch_size = load.batch_slots;
-    head.n_decode = n_decode;
-    head.fault = 0;
-  }
-  p.sync();
 }
 
 }  // namespace blink

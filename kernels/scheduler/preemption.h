@@ -102,19 +102,13 @@ BLINK_FN bool Scheduler<P>::leave(uint32_t sequence) {
   return true;
 }
 
-// The request keeps its arrival, so of its client's that are as urgent it is the first to come back, and its published
-// tokens, so nothing is lost.
+// What a request had found before its first token was published is told once; what it finds again it has computed.
 template <class P>
 BLINK_FN void Scheduler<P>::preempt(uint32_t sequence) {
   const uint32_t slot = c.sequences[sequence].slot;
   blink_request& r = c.requests[slot];
   if (!r.generated && !r.restarted) r.restarted = 1, r.cached = c.sequences[sequence].cached;
-  detach(sequence);
-  r.sequence_index = BLINK_NO_SEQUENCE;
-  r.state = BLINK_STATE_DECODE_PAUSED;
-  p.add(&s.n_waiting, 1u);
-  ++s.stats.preempted;
-  publish(slot);
+  pause(slot);
 }
 
 }  // namespace blink

@@ -211,6 +211,13 @@ BLINK_FN void Scheduler<P>::describe(uint32_t page, uint32_t i, uint32_t depth, 
   index.store_tokens(page, history(i) + uint64_t(depth) * t.page_size);
 }
 
+// Whether a prompt waits for copies rather than be computed from page `depth` on. A rest that a mixed step takes in for
+// next to nothing, because it waits for its weights, is computed: its copies would take a step of their own.
+template <class P>
+BLINK_FN bool Scheduler<P>::is_worth_copies(const blink_sequence& sequence, uint32_t depth) const {
+  return sequence.prefill_end - depth * t.page_size > c.mixed_share;
+}
+
 }  // namespace blink
 
 #endif

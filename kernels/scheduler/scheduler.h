@@ -5,6 +5,8 @@
  *   tables.h     the addresses of each slot's and each sequence's data
  *   clock.h      reads the clock, and decides when the next step is due
  *   life.h       starts, goes on after a relaunch, fails and ends
+ *   clients.h, sequences.h, steps.h  what a client has, what a sequence needs, which steps are in flight
+ *   requests.h   a request's life: the only writer of its state
  *   intake.h     reads leases, new requests, cancels and releases from the ring
  *   payload.h    reads a request's payload from the ring and checks it
  *   staging.h    reads a waiting request ahead of time and gives it a sequence
@@ -25,6 +27,7 @@
 #define BLINK_SCHEDULER_H
 
 #include "../../ringbuffer/extents.h"
+#include "arrivals.h"
 #include "crc32c.h"
 #include "pages.h"
 #include "terms.h"
@@ -93,9 +96,7 @@ class Scheduler {
 
   // ------------------------------------------------------------ the loop's parts
 
-  BLINK_FN uint64_t in_flight() const { return launched - committed; }
   BLINK_FN uint64_t broadcast(uint64_t value_of_thread_0) { return p.reduce(value_of_thread_0, Or()); }
-  BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % p.step_sets()]; }
 
   // ------------------------------------------------------------ clock.h
   BLINK_FN bool plan_is_due() const;
@@ -103,6 +104,8 @@ class Scheduler {
   BLINK_FN void time_turn();
   BLINK_FN static uint64_t since(uint64_t then, uint64_t at) { return at > then ? at - then : 0; }
   BLINK_FN void start_clocks_anew();
+  BLINK_FN void not_torn(blink_request& r) const;
+  BLINK_FN bool torn(const blink_request& r) const;
 
   // ------------------------------------------------------------ life.h
   BLINK_FN bool finished() const;
@@ -110,6 +113,7 @@ class Scheduler {
   BLINK_FN void fail(blink_fault fault, uint64_t detail);
   BLINK_FN void restore();
   BLINK_FN void save();
+  BLINK_FN void publish_stats();
 
   // ------------------------------------------------------------ launch.h
   BLINK_FN void launch_planned();
@@ -126,7 +130,6 @@ class Scheduler {
   BLINK_FN uint64_t load_two(const uint32_t* first) const;
   BLINK_FN int32_t load_priority(const blink_descriptor& d) const;
   BLINK_FN void reset_slots(uint32_t lease);
-  BLINK_FN void publish_stats();
 
   // ------------------------------------------------------------ payload.h
   BLINK_FN static bool belongs(const blink_request& r, const blink_descriptor& d);
@@ -141,6 +144,7 @@ class Scheduler {
                                 unsigned size);
   BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const;
   BLINK_FN uint32_t check_parameters(const blink_descriptor& d) const;
+  BLINK_FN uint32_t check_grammar_range(const blink_descriptor& d) const;
 
   // ------------------------------------------------------------ staging.h
   BLINK_FN bool stage_ahead();
@@ -152,12 +156,9 @@ class Scheduler {
   BLINK_FN uint32_t next_free_sequence(uint32_t first);
   BLINK_FN bool may_stage() const;
   BLINK_FN uint32_t settle(uint32_t slot, uint32_t sequence, uint64_t found);
-  BLINK_FN void not_torn(blink_request& r) const;
-  BLINK_FN uint32_t tear(uint32_t slot, uint32_t reason);
 
   // ------------------------------------------------------------ grammars.h
   BLINK_FN bool lacks_grammar(uint32_t sequence) const;
-  BLINK_FN uint32_t check_grammar_range(const blink_descriptor& d) const;
   BLINK_FN bool provide_grammars();
   BLINK_FN bool provide_grammar(uint32_t sequence, bool is_oldest);
   BLINK_FN bool reading_grammar();
@@ -185,10 +186,6 @@ class Scheduler {
   BLINK_FN bool admit(uint32_t slot);
   BLINK_FN void take_pages(uint32_t sequence, uint32_t n);
   BLINK_FN Room room_for(uint32_t sequence, const PrefixMatch& match, uint32_t leaving);
-  // Pages that a prompt under way still needs, the first answer's token included.
-  BLINK_FN uint32_t owed(const blink_sequence& sequence) const {
-    return prefilling(sequence) ? sequence.prefill_end / t.page_size + 1 - sequence.n_pages : 0;
-  }
 
   // ------------------------------------------------------------ prefix.h
   BLINK_FN PrefixMatch match_prefix(uint32_t sequence);
@@ -200,6 +197,58 @@ class Scheduler {
   BLINK_FN void describe(uint32_t page, uint32_t sequence, uint32_t depth, uint64_t sum, uint64_t ready,
                          uint64_t content, uint64_t parent);
   BLINK_FN bool awaiting(uint32_t sequence);
+  BLINK_FN bool is_worth_copies(const blink_sequence& sequence, uint32_t depth) const;
+
+  // ------------------------------------------------------------ requests.h
+  BLINK_FN void finish(uint32_t slot, uint32_t reason);
+  BLINK_FN void finish_all(uint32_t reason);
+  BLINK_FN void unstage(blink_request& r);
+  BLINK_FN void detach(uint32_t sequence);
+  BLINK_FN void reap();
+  BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
+  BLINK_FN uint32_t tear(uint32_t slot, uint32_t reason);
+  BLINK_FN void forget_requests();
+  BLINK_FN void arrive(blink_request& r, uint32_t submission, uint32_t epoch);
+  BLINK_FN void vacate(uint32_t slot);
+  BLINK_FN blink_sequence& assign(uint32_t slot, uint32_t sequence);
+  BLINK_FN void join(uint32_t slot);
+  BLINK_FN void go_on(uint32_t slot);
+  BLINK_FN void pause(uint32_t slot);
+
+  // ------------------------------------------------------------ clients.h
+  BLINK_FN blink_client_count& count_of(uint32_t client, bool second) const {
+    return s.clients[second ? BLINK_CLIENT_COUNTS + client / BLINK_CLIENT_COUNTS % BLINK_CLIENT_COUNTS
+                            : client % BLINK_CLIENT_COUNTS];
+  }
+  BLINK_FN uint32_t places_of(uint32_t client) const {
+    return Min()(count_of(client, false).places, count_of(client, true).places);
+  }
+  BLINK_FN void count_places(uint32_t client, uint32_t change) {
+    for (uint32_t second = 0; second < 2; ++second) p.add(&count_of(client, second).places, change);
+  }
+
+  // ------------------------------------------------------------ sequences.h
+  BLINK_FN bool prefilling(const blink_sequence& sequence) const {
+    return sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end;
+  }
+  BLINK_FN bool decoding(const blink_sequence& sequence) const;
+  // Its last token is on its way: it is planned no more, and its pages come back when its last step is committed.
+  BLINK_FN bool ending(const blink_sequence& sequence) const {
+    return sequence.use == BLINK_SEQUENCE_ACTIVE && !prefilling(sequence) && !decoding(sequence);
+  }
+  BLINK_FN bool needs_page(const blink_sequence& sequence) const {
+    return sequence.fed / t.page_size >= sequence.n_pages;
+  }
+  // Pages that a prompt under way still needs, the first answer's token included.
+  BLINK_FN uint32_t owed(const blink_sequence& sequence) const {
+    return prefilling(sequence) ? sequence.prefill_end / t.page_size + 1 - sequence.n_pages : 0;
+  }
+  BLINK_FN bool in_host(uint32_t page) const { return page != BLINK_NO_PAGE && page >= c.total_pages; }
+
+  // ------------------------------------------------------------ steps.h
+  BLINK_FN uint64_t in_flight() const { return launched - committed; }
+  BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c.sets[id % p.step_sets()]; }
+  BLINK_FN void describe_step(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, StepLoad load);
 
   // ------------------------------------------------------------ kv_event_log.h
   BLINK_FN void observe_event_reader();
@@ -210,8 +259,6 @@ class Scheduler {
   BLINK_FN void write_event(uint64_t number, QueuedKvEvent event);
 
   // ------------------------------------------------------------ copies.h
-  BLINK_FN bool in_host(uint32_t page) const { return page != BLINK_NO_PAGE && page >= c.total_pages; }
-  BLINK_FN bool is_worth_copies(const blink_sequence& sequence, uint32_t depth) const;
   BLINK_FN bool plan_copies(uint64_t id, uint32_t n_decoding);
   BLINK_FN uint32_t plan_returns(uint64_t id, uint32_t n_decoding, uint32_t most);
   BLINK_FN uint32_t bring_back(uint64_t id, uint32_t sequence, uint32_t at, uint32_t most);
@@ -232,32 +279,10 @@ class Scheduler {
   BLINK_FN void score(uint64_t id, uint32_t sequence, uint32_t n, uint32_t batch_slot, uint32_t at);
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const;
   BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load);
-  BLINK_FN void describe_step(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, StepLoad load);
-  BLINK_FN bool prefilling(const blink_sequence& sequence) const {
-    return sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end;
-  }
-  BLINK_FN bool decoding(const blink_sequence& sequence) const;
-  // Its last token is on its way: it is planned no more, and its pages come back when its last step is committed.
-  BLINK_FN bool ending(const blink_sequence& sequence) const {
-    return sequence.use == BLINK_SEQUENCE_ACTIVE && !prefilling(sequence) && !decoding(sequence);
-  }
-  BLINK_FN bool needs_page(const blink_sequence& sequence) const {
-    return sequence.fed / t.page_size >= sequence.n_pages;
-  }
 
   // ------------------------------------------------------------ turns.h
   BLINK_FN Place next_in_line(Place after, bool unstaged);
   BLINK_FN bool unstage_behind(Place place);
-  BLINK_FN blink_client_count& count_of(uint32_t client, bool second) const {
-    return s.clients[second ? BLINK_CLIENT_COUNTS + client / BLINK_CLIENT_COUNTS % BLINK_CLIENT_COUNTS
-                            : client % BLINK_CLIENT_COUNTS];
-  }
-  BLINK_FN uint32_t places_of(uint32_t client) const {
-    return Min()(count_of(client, false).places, count_of(client, true).places);
-  }
-  BLINK_FN void count_places(uint32_t client, uint32_t change) {
-    for (uint32_t second = 0; second < 2; ++second) p.add(&count_of(client, second).places, change);
-  }
   BLINK_FN uint64_t claim_of(const blink_request& r) const;
   BLINK_FN void had_turn(uint32_t client);
   BLINK_FN void consider_anew();
@@ -289,12 +314,6 @@ class Scheduler {
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const;
   BLINK_FN void record_times(const blink_step_head& head);
   BLINK_FN void show(const blink_step_head& head);
-  BLINK_FN void finish(uint32_t slot, uint32_t reason);
-  BLINK_FN void unstage(blink_request& r);
-  BLINK_FN void finish_all(uint32_t reason);
-  BLINK_FN void detach(uint32_t sequence);
-  BLINK_FN void reap();
-  BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE);
 
   // ------------------------------------------------------------ tables.h
   BLINK_FN uint32_t lease_of(uint32_t slot) const;
@@ -306,7 +325,6 @@ class Scheduler {
   BLINK_FN uint32_t* history(uint32_t sequence) const;
   BLINK_FN uint32_t* pages(uint32_t sequence) const;
   BLINK_FN uint64_t longest_context() const;
-  BLINK_FN bool torn(const blink_request& r) const;
   BLINK_FN static bool open(const blink_request& r);
   BLINK_FN static bool waiting(const blink_request& r);
 };
@@ -314,12 +332,16 @@ class Scheduler {
 }  // namespace blink
 
 #include "tables.h"
+#include "clients.h"
+#include "sequences.h"
+#include "steps.h"
 #include "clock.h"
 #include "life.h"
 #include "intake.h"
 #include "prefix.h"
 #include "kv_event_log.h"
 #include "payload.h"
+#include "requests.h"
 #include "staging.h"
 #include "grammar_places.h"
 #include "grammars.h"

@@ -155,17 +155,10 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
     r.placed = 1;
     r.client = d.client;
     r.priority = c.priorities ? d.priority : 0;
-    blink_sequence& staged = c.sequences[sequence];
-    staged = {};
-    staged.use = BLINK_SEQUENCE_STAGED;
-    staged.slot = slot;
-    staged.client = r.client;
+    blink_sequence& staged = assign(slot, sequence);
     staged.prefill_end = d.prompt_tokens + r.generated;
-    staged.grammar = BLINK_NO_GRAMMAR;
     staged.scored = d.prompt_logprob_words != 0 && r.generated == 0;
     begin_links(staged, index.salt_sum(d.salt));
-    r.sequence_index = sequence;
-    p.add(&s.n_staged, 1u);
     return 1;
   }
   if (problem != kTorn) {
@@ -174,25 +167,6 @@ BLINK_FN uint32_t Scheduler<P>::settle(uint32_t slot, uint32_t sequence, uint64_
   }
   const bool misplaced = belongs(r, d) && !prompt_in_heap(d);
   return tear(slot, misplaced ? BLINK_REASON_BAD_RANGE : BLINK_REASON_BAD_CHECKSUM);
-}
-
-// A pause that comes later is as old as the request, and torn by nobody.
-template <class P>
-BLINK_FN void Scheduler<P>::not_torn(blink_request& r) const {
-  r.torn_since_ns = r.torn_last_ns = 0;
-}
-
-// A request's payload or grammar does not match: it is read again, or refused for `reason` when it has been so for too
-// long. Called by one thread. Nonzero if it was refused.
-template <class P>
-BLINK_FN uint32_t Scheduler<P>::tear(uint32_t slot, uint32_t reason) {
-  blink_request& r = c.requests[slot];
-  p.add(&s.stats.torn_payloads, uint64_t(1));
-  r.torn_last_ns = now;
-  if (r.torn_since_ns == 0) r.torn_since_ns = now;
-  if (now - r.torn_since_ns <= BLINK_TORN_PAYLOAD_TIMEOUT_NS) return 0;
-  finish(slot, reason);
-  return 1;
 }
 
 }  // namespace blink

@@ -58,13 +58,6 @@ BLINK_FN bool Scheduler<P>::open(const blink_request& r) {
   return r.state != BLINK_STATE_EMPTY && r.state != BLINK_STATE_DECODE_COMPLETED;
 }
 
-// It waits for its payload to be whole, and is passed by meanwhile: reading it over and over crosses PCIe (R4).
-template <class P>
-BLINK_FN bool Scheduler<P>::torn(const blink_request& r) const {
-  if (r.sequence_index != BLINK_NO_SEQUENCE || r.torn_since_ns == 0) return false;
-  return now - r.torn_last_ns < BLINK_TORN_RETRY_NS + (r.torn_last_ns - r.torn_since_ns) / 2;
-}
-
 template <class P>
 BLINK_FN bool Scheduler<P>::waiting(const blink_request& r) {
   return r.state == BLINK_STATE_PREFILL_PENDING || r.state == BLINK_STATE_DECODE_PAUSED;
