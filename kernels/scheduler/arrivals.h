@@ -1,4 +1,5 @@
-/* Arrivals: which request is older, by a number that scans of the ring and the frontends' tickets give it. */
+/* Arrivals: a request's arrival is a number that says how old it is, made of the scan of the ring that found it and of
+ * its frontend's ticket. */
 #ifndef BLINK_SCHEDULER_ARRIVALS_H
 #define BLINK_SCHEDULER_ARRIVALS_H
 

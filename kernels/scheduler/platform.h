@@ -74,6 +74,12 @@ struct Xor {
 
 constexpr uint64_t kNone = ~0ull;
 
+// What thread 0 gives, in all threads.
+template <class P>
+BLINK_FN uint64_t broadcast(P& p, uint64_t value_of_thread_0) {
+  return p.reduce(value_of_thread_0, Or());
+}
+
 }  // namespace blink
 
 #endif

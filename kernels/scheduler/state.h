@@ -67,7 +67,7 @@ struct blink_sequence {
   uint32_t behind;     /* prompts of this client that the plan has considered */
 };
 
-/* What clients have had and have (turns.h): each client is counted in two of these, of which the smaller is true. */
+/* What clients have had and have (clients.h): each client is counted in two of these, of which the smaller is true. */
 struct blink_client_count {
   uint64_t turn;   /* when one of them last had a request admitted, as in arrivals */
   uint32_t places; /* in the batch */

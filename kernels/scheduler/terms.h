@@ -3,7 +3,7 @@
 #ifndef BLINK_SCHEDULER_TERMS_H
 #define BLINK_SCHEDULER_TERMS_H
 
-#include "state.h"
+#include "platform.h"
 
 namespace blink {
 

@@ -62,7 +62,7 @@ struct Case {
       c.sequences[0].slot = kSlot;
       c.state->n_active = 1;
     }
-    scheduler.publish(kSlot);
+    scheduler.requests_.publish(kSlot);
   }
 
   blink::Status status() const { return blink::unpack_status(c.progress[kSlot].status); }
@@ -76,7 +76,7 @@ void print_requests() {
           for (uint32_t epoch : {kEpoch, kEpoch - 1}) {
             Case one(state, lease);
             one.c.request_words[kSlot] = blink::request_word(sequence, command, epoch);
-            one.scheduler.observe_requests();
+            one.scheduler.intake_.observe_requests();
             const blink::Status s = one.status();
             std::printf("%u %u %u %u %u %u %u\n", state, lease, command, sequence, epoch, s.sequence, s.state);
           }
@@ -93,8 +93,8 @@ void print_leases() {
             one.c.request_words[kSlot] = word;
             one.c.leases[0].word = one.c.state->leases[0].word = blink::pair_word(asked, 7);
             one.c.state->leases[0].changed_ns = 0;
-            one.scheduler.now = BLINK_LEASE_TIMEOUT_NS + silent;
-            one.scheduler.observe_leases();
+            one.scheduler.clock_.now_ = BLINK_LEASE_TIMEOUT_NS + silent;
+            one.scheduler.intake_.observe_leases();
             const blink::Status s = one.status();
             const uint64_t ack = one.c.lease_acks[0].word;
             std::printf("%u %u %u %u %u %u %u %u %u %u\n", state, lease, sequence, asked, silent, s.sequence, s.state,
