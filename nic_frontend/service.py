@@ -139,8 +139,6 @@ class Service:
         with contextlib.ExitStack() as owned:  # closes what was made last first, also when this fails
             self.transport = attach(options.ring, options.model_dir, options.attach_timeout_s)
             owned.callback(self.transport.close)
-            self._ring_thread = RingThread()
-            owned.callback(self._ring_thread.close)
             check_fingerprint(self.transport, options.model_dir)
             self._header = header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
@@ -165,6 +163,8 @@ class Service:
             self._serve_model(owned)
             self.lease.acquire(options.grant_timeout_s)
             owned.callback(self.lease.give_back)
+            self._ring_thread = RingThread()
+            owned.callback(self._ring_thread.close)  # before the lease is given back, which it may ask for
             self._share_figures(owned)
             self._reader = TokenReader(self.transport, self.lease, options)
             owned.callback(self._reader.close)
@@ -172,6 +172,7 @@ class Service:
             self._track(owned)
             self._owned = owned.pop_all()
         self._tasks: list[asyncio.Task[None]] = []
+        self._looking: asyncio.Future[None] | None = None
         self._warming: asyncio.TimerHandle
         self.given_up: str | None = None
         self.on_given_up: Callable[[], None] = lambda: None
@@ -229,8 +230,10 @@ class Service:
         self.on_given_up()
 
     async def look(self) -> Seen:
-        """`seen`, with the header that the ring has now."""
-        await self._ring_thread.run(self.read_header)
+        """`seen`, with the header that the ring has now. All who ask while it is being read share it."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._ring_thread.run(self.read_header))
+        await asyncio.shield(self._looking)
         return self.seen()
 
     def read_header(self) -> None:

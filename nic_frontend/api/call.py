@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, MutableMapping
 from functools import partial
@@ -89,7 +90,8 @@ class Call:
         try:
             requests = [choice.request for choice in self._choices]
             await self._tracker.submit(requests)
-            self._job.answer.begin(requests, self)
+            # A proxy: calls that have ended are freed at once, and do not wait for a collection of garbage.
+            self._job.answer.begin(requests, weakref.proxy(self))
             if self._job.parameters.stream:
                 await self._stream(send, self._job.answer)
             else:

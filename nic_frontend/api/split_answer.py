@@ -50,7 +50,7 @@ class SplitAnswer:
         self._requests: list[Request] = []
         self._finds_reasoning = splitters[0].reasoning is not None
         if self._finds_reasoning:
-            self._envelope.reasoning_tokens = lambda index: self._splitters[index].reasoning_tokens
+            self._envelope.reasoning_tokens = lambda index: splitters[index].reasoning_tokens
         self._begun = [False for _ in splitters]
         self._parts = [Parts() for _ in splitters]
         self._tokens: list[list[int]] = [[] for _ in splitters]

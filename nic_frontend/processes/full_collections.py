@@ -36,11 +36,11 @@ class FullCollections:
 
     def look(self, n_open: Callable[[], int], now: float) -> None:
         """To be called again and again, on the event loop."""
+        if n_open() > FEW:
+            self._crowded = now
         since = now - self._last
         if gc.get_count()[2] <= DUE or since < EARLIEST_S:
             return
-        if n_open() > FEW:
-            self._crowded = now
         if now - self._crowded >= CALM_S or since >= LATEST_S:
             gc.collect()
             self._last = now
