@@ -48,6 +48,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     _check_items(body.get("input"), served)
     body = with_typed_choice(body)
     request = checked(body, ResponsesRequest)
+    await asyncio.sleep(0)  # other calls' turn: there may be many items and tools
     parameters = parse(
         in_common(request),
         served.limits,
@@ -58,7 +59,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     tools = [
         tool for given, where in _tools(request) for tool in functions_of(given, schema.FunctionTool, *where)
     ]
-    await asyncio.sleep(0)  # other calls' turn: there may be many
+    await asyncio.sleep(0)  # likewise
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
     one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, schema.FunctionChoice)
     constraint = chosen(functions, *_choice(request), one_call, _content(request))

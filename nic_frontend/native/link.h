@@ -56,6 +56,10 @@ class Link {
     return connections();
   }
 
+  // Goes on with writes that have found no room yet. Whether some still wait: then it is to be called again soon, for
+  // whatever is written next, the lease's beat too, waits behind them.
+  virtual bool go_on_writing() { return false; }
+
   // A mapping is never down. A connection that broke is, until it has been made again; `connections` then counts
   // one more, and what was written or published over the one before has arrived or never will (V4).
   virtual bool down() const { return false; }

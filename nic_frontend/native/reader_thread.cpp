@@ -202,6 +202,7 @@ void TokenReader::pause(uint64_t now, bool up) {
     }
     sleep = std::min(sleep, until_poll);
   }
+  if (up && link_.go_on_writing()) sleep = std::min(sleep, options_.min_sleep_ns);
   std::unique_lock<std::mutex> lock(inbox_mutex_);
   inbox_ready_.wait_for(lock, std::chrono::nanoseconds(sleep), [this] { return stopping_ || !inbox_.empty(); });
 }

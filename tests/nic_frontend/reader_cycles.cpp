@@ -47,9 +47,10 @@ struct ScriptedLink final : blink::Link {
 
   std::unique_ptr<blink::Link> memory;
   std::function<void()> before_gather, before_look;
-  bool reorders = false;  // a bulk read has the status of now, and of the word behind it what was there before
-  size_t gathered = 0;    // entries of this bulk read
-  uint32_t others = 0;    // reads of anything but what tells of the scheduler and the lease
+  bool reorders = false;     // a bulk read has the status of now, and of the word behind it what was there before
+  size_t gathered = 0;       // entries of this bulk read
+  uint32_t writes_left = 0;  // times that it has to be called until nothing waits to be written
+  uint32_t others = 0;       // reads of anything but what tells of the scheduler and the lease
 
   bool read(uint64_t offset, uint64_t* to, size_t words) override {
     if (offset == offsetof(blink_header, phase) && before_look) before_look();
@@ -64,6 +65,7 @@ struct ScriptedLink final : blink::Link {
     for (size_t i = 0; reorders && i < n; ++i) to[i].prefix = 0;
     return true;
   }
+  bool go_on_writing() override { return writes_left > 0 && --writes_left > 0; }
   void write(const blink::Piece& piece) override { memory->write(piece); }
   void publish(uint64_t offset, uint64_t value) override { memory->publish(offset, value); }
 };
@@ -366,6 +368,25 @@ void silence() {
   }
 }
 
+// What waits to be written goes out as fast as the link takes it, however long the slots are silent: the lease's beat
+// waits behind it (V9). Afterwards the reader sleeps as long as it did.
+void backlog() {
+  Bench bench;
+  constexpr uint32_t kWrites = 1000;
+  uint64_t begun = 0, polls = 0;
+  bench.run({0}, [&] {
+    if (++polls < 100) return;  // by then, it sleeps for long
+    if (begun == 0) {
+      begun = now_ns;
+      bench.link->writes_left = kWrites;
+    } else if (bench.link->writes_left == 0) {
+      if (now_ns - begun > kWrites * (kLeastSleepNs + 2 * kPollNs)) fail("writes waited", 0, uint32_t(now_ns - begun));
+      bench.produce(0, 1);
+      bench.done = true;
+    }
+  });
+}
+
 // The number of cached tokens comes with the first tokens, though the bulk read that has these does not have it. A
 // number that stands there for another request is none of this one's.
 void cached() {
@@ -392,7 +413,8 @@ int main(int, char** arguments) {
   const std::map<std::string, void (*)()> scenarios{
       {"cap", cap},           {"urgent", urgent},   {"stopped", stopped}, {"last_submission", last_submission},
       {"rotation", rotation}, {"burst", burst},     {"reads", reads},     {"steps", steps},
-      {"period", period},     {"waiting", waiting}, {"silence", silence}, {"cached", cached}};
+      {"period", period},     {"waiting", waiting}, {"silence", silence}, {"cached", cached},
+      {"backlog", backlog}};
   scenarios.at(arguments[1])();
   return 0;
 }

@@ -39,6 +39,7 @@ def test_no_race_and_no_wrong_token(build_program: Callable[..., Path]) -> None:
         "waiting",
         "silence",
         "cached",
+        "backlog",
     ],
 )
 def test_each_cycle(build_program: Callable[..., Path], scenario: str) -> None:

@@ -71,6 +71,11 @@ class VerbsLink final : public Link {
     return connection->number;
   }
 
+  bool go_on_writing() override {
+    const auto connection = current();
+    return connection && connection->submission.progress();
+  }
+
   bool down() const override {
     const auto connection = current();
     return !connection || connection->fate.broken();

@@ -54,9 +54,10 @@ void WriteQueue::submit(const Submission* burst, size_t n) {
   post();
 }
 
-void WriteQueue::progress() {
+bool WriteQueue::progress() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!batches_.empty() && advance()) post();
+  return !waiting_.empty();
 }
 
 bool WriteQueue::settle() {

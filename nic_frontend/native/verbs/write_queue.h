@@ -25,8 +25,9 @@ class WriteQueue {
   void publish(uint64_t offset, uint64_t word);
   void submit(const Submission* burst, size_t n);
 
-  // Takes the completions that are there, and posts what has waited for room. To be called again and again.
-  void progress();
+  // Takes the completions that are there, and posts what has waited for room. To be called again and again; soon, if
+  // it returns that something still waits.
+  bool progress();
   // Waits until everything has been acknowledged. False when that took longer than kCompletionDeadlineNs, or the
   // connection has broken.
   bool settle();
