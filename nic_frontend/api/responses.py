@@ -48,7 +48,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     _check_items(body.get("input"), served)
     body = with_typed_choice(body)
     request = checked(body, ResponsesRequest)
-    await asyncio.sleep(0)  # other calls' turn: there may be many items and tools
+    await asyncio.sleep(0)  # other calls' turn, as behind each step: there may be many items and tools
     parameters = parse(
         in_common(request),
         served.limits,
@@ -59,15 +59,22 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     tools = [
         tool for given, where in _tools(request) for tool in functions_of(given, schema.FunctionTool, *where)
     ]
-    await asyncio.sleep(0)  # likewise
+    await asyncio.sleep(0)
     functions = [Function(tool.name, tool.parameters, bool(tool.strict)) for tool in tools]
     one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, schema.FunctionChoice)
     constraint = chosen(functions, *_choice(request), one_call, _content(request))
-    messages = for_template(messages_of(request))
-    await asyncio.sleep(0)  # likewise
+    await asyncio.sleep(0)
+    listed = messages_of(request)
+    await asyncio.sleep(0)
+    messages = for_template(listed)
+    await asyncio.sleep(0)
+    described = [_shown(tool) for tool in tools]
+    await asyncio.sleep(0)
+    shown = shown_tools(tools_for_template(described), constraint)
+    await asyncio.sleep(0)
     talk = Conversation(
         messages=messages,
-        tools=shown_tools(tools_for_template([_shown(tool) for tool in tools]), constraint),
+        tools=shown,
         constraint=constraint,
         one_call=not constraint.many,
         effort=request.reasoning.effort if request.reasoning else None,
@@ -79,8 +86,16 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
     answer = ResponsesAnswer(served.name, request, body, tools, parameters, splitter, served.texts())
     warnings = [*on_fields(body, ResponsesRequest), *_unmet(request), *prompt.warnings]
-    shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
-    return Job(parameters, [prompt.tokens], "input", answer, shown, conclusion, grammars, warnings)
+    return Job(
+        parameters,
+        [prompt.tokens],
+        "input",
+        answer,
+        prompt.shown,
+        prompt.conclusion,
+        prompt.grammars,
+        warnings,
+    )
 
 
 def _choice(request: ResponsesRequest) -> tuple[str, list[str] | None]:
