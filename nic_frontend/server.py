@@ -61,6 +61,7 @@ class Server(uvicorn.Server):
         self._connections = Connections(options.max_connections)
         self._certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert else None
         self._acceptors: list[TlsAcceptor] = []
+        self._collections: FullCollections | None = None  # while it serves
         self._connection_class = Connection.among(self._connections, options.send_timeout_s)
         config = uvicorn.Config(
             App(service),
@@ -137,6 +138,7 @@ class Server(uvicorn.Server):
             ]
         gc.collect()
         gc.freeze()  # what lives until the end need not be looked at by collections on the token path
+        self._collections = FullCollections(time.monotonic())
         if self._ready is not None and self.started:
             self._ready()
 
@@ -150,6 +152,8 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         self._lives()
+        if self._collections is not None:
+            self._collections.look(lambda: self._service.tracker.n_open, time.monotonic())
         return await super().on_tick(counter)
 
     async def _linger(self, listeners: list[socket.socket]) -> None:
@@ -187,6 +191,8 @@ class Server(uvicorn.Server):
         finally:
             for timer in timers:
                 timer.cancel()
+            if self._collections is not None:
+                self._collections.leave()
 
 
 def within(options: FrontendOptions, files: int) -> FrontendOptions:
@@ -224,16 +230,7 @@ def serve(
                 if ready is not None:
                     ready(host, port)
 
-            collections = FullCollections(time.monotonic())
-
-            def turns() -> None:
-                lives()
-                collections.look(lambda: service.tracker.n_open, time.monotonic())
-
-            try:
-                Server(service, announce, turns, on_hangup).run(sockets=[listener])
-            finally:
-                collections.leave()
+            Server(service, announce, lives, on_hangup).run(sockets=[listener])
             if service.given_up is not None:
                 raise TransportError(service.given_up)
         finally:

@@ -35,7 +35,7 @@ from nic_frontend.api.conversation import MOST_READ
 from nic_frontend.http.json_text import MOST_DEPTH
 from nic_frontend.service import Service
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]  # beside others, the same work takes more of a processor
 
 LONGEST_S = 0.1  # of a turn
 
