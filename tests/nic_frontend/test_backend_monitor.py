@@ -51,6 +51,19 @@ class StoppedReader:
         return Health(phase=Phase.STOPPED)
 
 
+def monitor_of(transport: Transport, reader: StoppedReader, tracker: RequestTracker) -> BackendMonitor:
+    """Without a lease, which none of these tests loses."""
+    return BackendMonitor(
+        transport,
+        RingThread(),
+        cast(TokenReader, reader),
+        tracker,
+        cast(Lease, None),
+        1.0,
+        lambda reason: None,
+    )
+
+
 async def request_in_a_slot(tracker: RequestTracker, grammar: bytes | None = None) -> Request:
     prompt = np.array([5], dtype=np.uint32)
     request = Request(0, prompt, plain_sampling(), Mailbox(100), 0.0, grammar)
@@ -67,15 +80,7 @@ async def stop_with_tokens_in_the_queue() -> None:
         ([(complete.slot, 1, 1, EVENT_FINISHED, Reason.LENGTH, 0, 0)], [13]),
     ]
     transport = cast(Transport, SimpleNamespace(is_outdated=lambda: False))
-    monitor = BackendMonitor(
-        transport,
-        RingThread(),
-        cast(TokenReader, reader),
-        tracker,
-        cast(Lease, None),
-        1.0,
-        lambda reason: None,
-    )
+    monitor = monitor_of(transport, reader, tracker)
     looking = asyncio.create_task(monitor.run())
     await asyncio.sleep(0)
     looking.cancel()
@@ -138,15 +143,7 @@ async def reconnect_while_one_submits() -> None:
     reader = StoppedReader()
     tracker = RequestTracker(cast(TokenReader, reader), SlotTracker(4, 512, 64), Metrics(), 0.0)
     transport = cast(Transport, SimpleNamespace(reconnect=lambda: None))
-    monitor = BackendMonitor(
-        transport,
-        RingThread(),
-        cast(TokenReader, reader),
-        tracker,
-        cast(Lease, None),
-        1.0,
-        lambda reason: None,
-    )
+    monitor = monitor_of(transport, reader, tracker)
     submitting = asyncio.create_task(request_in_a_slot(tracker, GRAMMAR))
     await asyncio.sleep(0)  # it has a slot, and is due behind this
     await monitor._mend(Health(link_down=1))
