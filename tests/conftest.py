@@ -3,9 +3,10 @@ as it found it."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import compilation
@@ -28,6 +29,18 @@ def pytest_configure() -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):  # once, not in every worker of xdist
         compilation.remove_unused()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected and imported stays to the end: some million objects, which no search for garbage has
+    to look at."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
