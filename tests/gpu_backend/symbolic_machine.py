@@ -34,7 +34,6 @@ from gpu_backend.engines.native.model import (
 )
 from gpu_backend.models.description import Model
 from gpu_backend.ops.attention import NO_KV_SCALES, KvScales, Reach
-from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.launch import FromStep, LibraryGemm, PlanCall, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
@@ -72,19 +71,26 @@ class SymbolicMachine:
         target, cache = target_of(config, chip), kv_cache(config, limits, KV_CACHE, CACHE_MAPS)
         loaded = DeviceWeights(layers=layers, reaches=reaches, **named)
         self.model = NativeModel(config, limits, loaded, cache, target)
-        self._plans: dict[Shape, list[Choice]] = {}
+        self._plans: dict[Shape, list[Work]] = {}
         self._id = 0
 
     def run(self, shape: Shape, load: Load) -> list[Expression]:
         """Logits of the batch slots."""
         self._id += 1
         self._shape, self._load = shape, load
-        if shape not in self._plans:
-            self._plans[shape] = self._lower(self.model, shape)
-        for choice in self._plans[shape]:
-            for work in choice.launches:
-                self._launch(work)
+        for work in self._plan(shape):
+            self._launch(work)
         return [self._at("logits")[batch_slot] for batch_slot in range(len(load.last))]
+
+    def kernels(self, shape: Shape) -> tuple[str, ...]:
+        """The names of what a step of this shape launches, in order."""
+        return tuple(getattr(work, "kernel", type(work).__name__) for work in self._plan(shape))
+
+    def _plan(self, shape: Shape) -> list[Work]:
+        if shape not in self._plans:
+            choices = self._lower(self.model, shape)
+            self._plans[shape] = [work for choice in choices for work in choice.launches]
+        return self._plans[shape]
 
     # Addresses.
 

@@ -61,18 +61,15 @@ class SplitNorm:
     leaves: int
 
 
-class Buffer:
-    """Rows of expressions, as many as its bytes hold."""
+class Buffer(dict[int, Expression]):
+    """Rows of expressions, as many as its bytes hold. A dictionary, as millions of them are read."""
 
     def __init__(self, name: str, size: int) -> None:
+        super().__init__()
         self.name, self.size = name, size
-        self._rows: dict[int, Expression] = {}
 
-    def __getitem__(self, row: int) -> Expression:
-        return self._rows.get(row, ("nothing", self.name, row))
-
-    def __setitem__(self, row: int, value: Expression) -> None:
-        self._rows[row] = value
+    def __missing__(self, row: int) -> Expression:
+        return ("nothing", self.name, row)
 
     def check(self, n_bytes: int) -> Buffer:
         assert n_bytes <= self.size, f"{self.name} has {self.size} bytes, and {n_bytes} are used"

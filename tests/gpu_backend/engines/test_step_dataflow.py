@@ -84,7 +84,16 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
     limits = Limits(max_context=512, page_size=16, total_pages=64, **{**defaults, **LIMITS[limits_of]})
     shapes = GraphGrid(limits).shapes
     step = SymbolicStep(read_model(tmp_path), limits, shapes)
-    check(step, shapes, limits)
+    check(step, outermost(step, shapes), limits)
+
+
+def outermost(step: SymbolicStep, shapes: Iterable[Shape]) -> list[Shape]:
+    """The first and the last of the shapes of a kind that launch the same kernels: of those between them
+    only the numbers of rows differ."""
+    alike: dict[tuple[StepKind, tuple[str, ...]], list[Shape]] = {}
+    for shape in shapes:
+        alike.setdefault((shape.kind, step.kernels(shape)), []).append(shape)
+    return [shape for group in alike.values() for shape in dict.fromkeys((group[0], group[-1]))]
 
 
 def check(step: SymbolicStep, shapes: Iterable[Shape], limits: Limits) -> None:
@@ -153,7 +162,7 @@ def test_many_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path
     ]
     assert {shape.kind for shape in many} >= {StepKind.DECODE, StepKind.PREFILL}
     step = SymbolicStep(quantized(read_model(tmp_path), form), limits, many)
-    check(step, many[:: max(1, len(many) // 8)], limits)
+    check(step, outermost(step, many), limits)
 
 
 FP8_EXPERTS = {
