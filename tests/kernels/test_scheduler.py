@@ -136,6 +136,7 @@ def run_simulation(
                 f"simulator-{request.param}.so",
                 ["tests/kernels/simulator/simulator.cpp"],
                 "-O2",
+                "-U_FORTIFY_SOURCE",
                 "-shared",
                 "-fPIC",
                 f"-DBLINK_PREFIX_HASH_BITS={request.param}",

@@ -134,15 +134,27 @@ class Fairness {
       const auto [known, fresh] = next.try_emplace({r.priority, r.client}, r.arrival);
       known->second = std::min(known->second, r.arrival);
     }
+    std::set<uint32_t> admitted;
+    for (const auto& [rank, client] : running) {
+      if (!ran_.count(rank)) admitted.insert(client);
+    }
+    if (!admitted.empty()) check_admitted(running, next, admitted);
+    std::map<Line, Head> heads;
+    for (const auto& [line, arrival] : next) {
+      const auto known = heads_.find(line);
+      const bool same = known != heads_.end() && known->second.arrival == arrival && !admitted.count(line.second);
+      heads.emplace_hint(heads.end(), line, same ? std::move(known->second) : Head{arrival, {}});
+    }
+    heads_ = std::move(heads);
+  }
+
+  void check_admitted(const Running& running, const std::map<Line, uint64_t>& next,
+                      const std::set<uint32_t>& admitted) {
     // In the batch when somebody was admitted since the last look: no fewer, and no more. Some may have ended since.
     std::map<uint32_t, uint32_t> least, most;
     for (const auto& [rank, client] : running) least[client] += ran_.count(rank);
     for (const auto& [rank, client] : running) most[client] += !ran_.count(rank);
     for (const auto& [rank, client] : ran_) ++most[client];
-    std::set<uint32_t> admitted;
-    for (const auto& [rank, client] : running) {
-      if (!ran_.count(rank)) admitted.insert(client);
-    }
     for (const auto& [rank, client] : running) {
       if (ran_.count(rank)) continue;
       const auto own = next.find({rank.priority, client});
@@ -157,13 +169,6 @@ class Fairness {
         if (!head.others.insert(client).second) fail("S2: a client had two turns while another waited for its next");
       }
     }
-    std::map<Line, Head> heads;
-    for (const auto& [line, arrival] : next) {
-      const auto known = heads_.find(line);
-      const bool same = known != heads_.end() && known->second.arrival == arrival && !admitted.count(line.second);
-      heads[line] = same ? known->second : Head{arrival, {}};
-    }
-    heads_ = std::move(heads);
   }
 
   // The prompts that have tokens to be planned.

@@ -1,11 +1,13 @@
-/* The policy's threads as fibers on one thread of the host (ucontext): between two barriers they run one after the
- * other, in an order that is drawn anew each time.
+/* The policy's threads as fibers on one thread of the host: between two barriers they run one after the other, in an
+ * order that is drawn anew each time. A fiber begins by setcontext, and goes on by _longjmp, which unlike swapcontext
+ * makes no system call. The C library's check that a jump goes up the stack has to be off (-U_FORTIFY_SOURCE).
  *
  * Whatever the policy decides must not depend on that order (S11): a thread that reads what another writes in the same
  * phase decides otherwise in another order, and threads that decide differently meet at different barriers, which is
  * noticed here. Unlike threads of the operating system they always finish the same way for one seed.
  */
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -25,6 +27,7 @@ class Fibers {
   Fibers(unsigned n, uint64_t seed)
       : scratch{std::vector<uint64_t>(n), std::vector<uint64_t>(n)},
         contexts_(n),
+        places_(n),
         stacks_(n),
         waits_at_(n),
         order_(n),
@@ -44,16 +47,17 @@ class Fibers {
       getcontext(&contexts_[i]);
       contexts_[i].uc_stack.ss_sp = stacks_[i].get();
       contexts_[i].uc_stack.ss_size = kStackBytes;
-      contexts_[i].uc_link = &scheduler_;
       makecontext(&contexts_[i], enter, 0);
     }
+    bool begun = false;
     for (;;) {
       std::shuffle(order_.begin(), order_.end(), random_);
       for (unsigned i : order_) {
         current_ = i;
         waits_at_[i] = nullptr;  // stays so if the fiber comes to its end
-        swapcontext(&scheduler_, &contexts_[i]);
+        go_on(i, begun);
       }
+      begun = true;
       for (unsigned i = 1; i < size(); ++i) {
         if (waits_at_[i] != waits_at_[0])
           return "S11: thread " + std::to_string(i) + " is at " + place(i) + ", thread 0 at " + place(0);
@@ -65,7 +69,7 @@ class Fibers {
   // A barrier of all fibers, called by one of them; `kind` names which.
   void meet(const char* kind) {
     waits_at_[current_] = kind;
-    swapcontext(&contexts_[current_], &scheduler_);
+    if (!_setjmp(places_[current_].at)) _longjmp(scheduler_, 1);
   }
 
   std::vector<uint64_t> scratch[2];  // a value of each fiber; used in turn, as on the device
@@ -80,15 +84,27 @@ class Fibers {
   static void enter() {
     Fibers& self = *running();
     (*self.body_)(self.current_);
+    _longjmp(self.scheduler_, 1);
+  }
+  // Until the fiber is at a barrier, or at its end. A function of its own: what its caller has in registers stays.
+  __attribute__((noinline)) void go_on(unsigned i, bool begun) {
+    if (_setjmp(scheduler_)) return;
+    if (begun) _longjmp(places_[i].at, 1);
+    setcontext(&contexts_[i]);
   }
   std::string place(unsigned i) const { return waits_at_[i] ? waits_at_[i] : "its end"; }
 
+  struct Place {
+    jmp_buf at;
+  };
+
   std::vector<ucontext_t> contexts_;
+  std::vector<Place> places_;  // at their last barriers
   std::vector<std::unique_ptr<char[]>> stacks_;
   std::vector<const char*> waits_at_;
   std::vector<unsigned> order_;
   std::mt19937_64 random_;
-  ucontext_t scheduler_;
+  jmp_buf scheduler_;
   const std::function<void(unsigned)>* body_ = nullptr;
   unsigned current_ = 0;
 };

@@ -1,9 +1,11 @@
 /* A reader of the KV events that is slow, or quick, or attaches anew, at random; whenever it has caught up it knows
  * exactly what the scheduler's prefix cache can find (S20). */
 #pragma once
+#include <algorithm>
 #include <map>
 #include <random>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "ringbuffer/words.h"
 #include "simulated_ring.h"
@@ -43,27 +45,28 @@ class Follower {
 
   void compare() {
     if (c_.kv_event_capacity == 0) return;
-    std::unordered_map<uint64_t, uint32_t> pages;  // by their content, of those in the index
+    if (fresh_.empty() && !caught_up()) return;
+    index_.clear();
     for (uint32_t page = 0; page < c_.total_pages; ++page) {
-      if (c_.pages[page].entry != BLINK_NO_PAGE) pages[c_.pages[page].content] = page;
+      if (c_.pages[page].entry != BLINK_NO_PAGE) index_.emplace_back(c_.pages[page].content, page);
     }
+    std::sort(index_.begin(), index_.end());
     for (uint64_t id : fresh_) {
-      const auto found = pages.find(id);
-      if (found == pages.end()) continue;
-      if (c_.pages[found->second].ready > __atomic_load_n(c_.tables.completed, __ATOMIC_ACQUIRE))
+      const uint32_t page = page_of(id);
+      if (page == BLINK_NO_PAGE) continue;
+      if (c_.pages[page].ready > __atomic_load_n(c_.tables.completed, __ATOMIC_ACQUIRE))
         return fail("is told of a block that is not computed yet");
     }
     fresh_.clear();
     if (!caught_up()) return;
     ++compared;
-    Found found;
+    reachable_.assign(c_.total_pages, kUnknown);
     size_t n = 0;
-    for (uint32_t page = 0; page < c_.total_pages; ++page)
-      n += c_.pages[page].entry != BLINK_NO_PAGE && reachable(c_.pages[page].content, pages, found);
+    for (const auto& [content, page] : index_) n += reachable(content);
     if (n != blocks_.size()) return fail("knows " + std::to_string(blocks_.size()) + " blocks of " + std::to_string(n));
     for (const auto& [id, block] : blocks_) {
-      if (!reachable(id, pages, found)) return fail("knows a block that there is not");
-      const uint32_t number = pages[id];
+      if (!reachable(id)) return fail("knows a block that there is not");
+      const uint32_t number = page_of(id);
       const blink_page& page = c_.pages[number];
       const uint32_t* tokens = c_.page_tokens + uint64_t(number) * c_.tables.page_size;
       if (block.parent != parent_of(page) || !std::equal(block.tokens.begin(), block.tokens.end(), tokens) ||
@@ -154,15 +157,19 @@ class Follower {
 
   static uint64_t parent_of(const blink_page& page) { return page.parent ? page.parent : BLINK_NO_BLOCK; }
 
+  // Of the index; BLINK_NO_PAGE if no page has this content.
+  uint32_t page_of(uint64_t content) const {
+    const auto found = std::lower_bound(index_.begin(), index_.end(), std::make_pair(content, 0u));
+    return found != index_.end() && found->first == content ? found->second : BLINK_NO_PAGE;
+  }
+
   // Whether a prompt could find a content: the index has all that is before it, too.
-  using Found = std::unordered_map<uint64_t, bool>;
-  bool reachable(uint64_t content, const std::unordered_map<uint64_t, uint32_t>& pages, Found& known) const {
+  bool reachable(uint64_t content) {
     if (content == 0) return true;
-    const auto page = pages.find(content);
-    if (page == pages.end()) return false;
-    const auto before = known.find(content);
-    if (before != known.end()) return before->second;
-    return known[content] = reachable(c_.pages[page->second].parent, pages, known);
+    const uint32_t page = page_of(content);
+    if (page == BLINK_NO_PAGE) return false;
+    if (reachable_[page] == kUnknown) reachable_[page] = reachable(c_.pages[page].parent) ? kYes : kNo;
+    return reachable_[page] == kYes;
   }
 
   const blink_scheduler_config& c_;
@@ -170,8 +177,11 @@ class Follower {
   uint32_t attachment_ = 0;
   uint64_t read_ = 0, slow_until_ = 0;
   bool cleared_ = false, complete_ = false;
-  std::vector<uint64_t> fresh_;                 // what it was told last
-  std::map<uint64_t, Block> blocks_, waiting_;  // those that wait for their parent, while everything is told anew
+  enum Known : uint8_t { kUnknown, kYes, kNo };
+  std::vector<std::pair<uint64_t, uint32_t>> index_;  // contents and their pages, at the last comparison
+  std::vector<Known> reachable_;                      // by page
+  std::vector<uint64_t> fresh_;                       // what it was told last
+  std::map<uint64_t, Block> blocks_, waiting_;        // those that wait for their parent, while everything is told anew
 };
 
 }  // namespace simulator

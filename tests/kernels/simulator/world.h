@@ -220,12 +220,13 @@ class Simulator {
 
   void check_order() {
     for (const Frontend& f : frontends) {
-      std::map<uint32_t, uint64_t> by_ticket;
+      by_ticket.clear();
       for (const auto& [slot, sent] : f.open()) {
         const blink_request& r = c.requests[slot];
         if (!sent.torn && r.submission == sent.sequence && r.state == BLINK_STATE_PREFILL_PENDING)
-          by_ticket[sent.ticket] = r.arrival;
+          by_ticket.emplace_back(sent.ticket, r.arrival);
       }
+      std::sort(by_ticket.begin(), by_ticket.end());
       uint64_t last = 0;
       for (const auto& [ticket, arrival] : by_ticket) {
         if (arrival < last) fail("S2: arrivals are not in the order of submission");
@@ -237,6 +238,7 @@ class Simulator {
   Bookkeeping bookkeeping;
   Fairness fairness;
   std::deque<Run> runs;
+  std::vector<std::pair<uint32_t, uint64_t>> by_ticket;  // arrivals
   std::string error;
   uint64_t turns_left, grace = 0;
   bool stopping = false;
