@@ -45,15 +45,11 @@ def nothing_is_left(server: ServeProcess, pids: list[int]) -> bool:
     return not server.ring.exists() and not any(alive(pid) for pid in pids)
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
-)
-def test_a_signal_ends_everything_in_order(start: Start, number: int) -> None:
+def test_a_signal_ends_everything_in_order(start: Start) -> None:
     server = start("--frontends=2").wait_ready()
     pids = [*server.backends(), *server.frontends()]
     assert len(pids) == 3
-    assert server.stop(WAIT_S, number) == 0
+    assert server.stop(WAIT_S, signal.SIGTERM) == 0
     assert nothing_is_left(server, pids)
 
 
@@ -72,21 +68,10 @@ def test_hanging_up_opens_the_log_again_and_ends_nothing(start: Start, tmp_path:
     assert asked.status_code == 200
     wait_until(lambda: "/v1/models 200" in log.read_text(), WAIT_S, "the request's line")
     assert "/v1/models" not in renamed.read_text()
-    (backend,) = server.backends()
-    assert alive(backend)
-    assert server.stop(WAIT_S) == 0
-
-
-@pytest.mark.slow
-def test_frontends_keep_to_their_cores(start: Start) -> None:
-    core = max(os.sched_getaffinity(0))
-    server = start("--frontends=2", f"--frontend-cores={core}").wait_ready()
-    complete(server.client, QUESTION)
-    for pid in server.frontends():
-        threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
-        assert len(threads) > 1
-        assert all(os.sched_getaffinity(thread) == {core} for thread in threads)
-    assert all(os.sched_getaffinity(pid) == os.sched_getaffinity(0) for pid in server.backends())
+    pids = [*server.backends(), *server.frontends()]
+    assert all(alive(pid) for pid in pids)
+    assert server.stop(WAIT_S, signal.SIGINT) == 0
+    assert nothing_is_left(server, pids)
 
 
 def may_run_in_realtime() -> bool:
@@ -95,18 +80,23 @@ def may_run_in_realtime() -> bool:
 
 
 @pytest.mark.slow
-def test_frontends_run_before_ordinary_work_or_say_why_not(start: Start) -> None:
-    server = start("--frontends=2", "--frontend-realtime=3")
+def test_frontends_keep_to_their_cores_and_run_before_ordinary_work_or_say_why_not(start: Start) -> None:
+    core = max(os.sched_getaffinity(0))
+    flags, policy, priority = ["--frontend-realtime=3"], os.SCHED_RR, 3
     if not may_run_in_realtime():
-        assert server.process.wait(60) != 0
-        assert "--frontend-realtime: this process may not take priority 3" in server.output
-        return
-    complete(server.wait_ready().client, QUESTION)
+        refused = start(*flags)
+        assert refused.process.wait(60) != 0
+        assert "--frontend-realtime: this process may not take priority 3" in refused.output
+        flags, policy, priority = [], os.SCHED_OTHER, 0
+    server = start("--frontends=2", f"--frontend-cores={core}", *flags).wait_ready()
+    complete(server.client, QUESTION)
     for pid in server.frontends():
         threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
         assert len(threads) > 1
-        assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_RR}
-        assert {os.sched_getparam(thread).sched_priority for thread in threads} == {3}
+        assert all(os.sched_getaffinity(thread) == {core} for thread in threads)
+        assert {os.sched_getscheduler(thread) for thread in threads} == {policy}
+        assert {os.sched_getparam(thread).sched_priority for thread in threads} == {priority}
+    assert all(os.sched_getaffinity(pid) == os.sched_getaffinity(0) for pid in server.backends())
     assert {os.sched_getscheduler(pid) for pid in server.backends()} == {os.SCHED_OTHER}
 
 
@@ -172,11 +162,10 @@ def test_the_backends_death_ends_everything_where_it_is_not_to_be_started_again(
     assert nothing_is_left(server, pids)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [1, 2])
-def test_a_backend_that_dies_is_started_again(start: Start, n: int) -> None:
-    """Whoever asks meanwhile is told to come back: nobody is refused a connection, or waits."""
-    server = start(f"--frontends={n}").wait_ready()
+def let_the_backend_die(server: ServeProcess) -> None:
+    """It is started again. Whoever asks meanwhile is told to come back: nobody is refused a connection, or
+    waits."""
+    n = len(server.frontends())
     (backend,) = server.backends()
     os.kill(backend, signal.SIGKILL)
     answers: list[httpx.Response] = []
@@ -195,25 +184,29 @@ def test_a_backend_that_dies_is_started_again(start: Start, n: int) -> None:
     assert server.backends() != [backend]
     wait_until(lambda: server.output.count("serves again") == n + 1, WAIT_S, "the frontends' return")
     assert complete(server.client, QUESTION).strip() == "5"
-    assert server.stop(WAIT_S) == 0
 
 
 @pytest.mark.slow
-def test_a_killed_frontend_is_started_again(start: Start) -> None:
+def test_a_backend_and_then_a_frontend_that_die_are_started_again(start: Start) -> None:
     server = start().wait_ready()
+    let_the_backend_die(server)
     (first,) = server.frontends()
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: "frontend 0 serves again" in server.output, WAIT_S, "the frontend's return")
+    wait_until(lambda: server.output.count("frontend 0 serves again") == 2, WAIT_S, "the frontend's return")
     assert "blink: frontend 0 was killed by SIGKILL" in server.output
     assert server.frontends() != [first]
-    assert complete(server.client, QUESTION).strip() == "5"
+    with httpx.Client(base_url=server.url, timeout=WAIT_S) as client:
+        assert complete(client, QUESTION).strip() == "5"
     assert server.stop(WAIT_S) == 0
 
 
 @pytest.mark.slow
-def test_the_others_serve_while_one_frontend_is_dead(start: Start) -> None:
+def test_of_two_frontends_one_serves_while_the_other_is_dead_and_both_when_the_backend_has_died(
+    start: Start,
+) -> None:
     server = start("--frontends=2").wait_ready()
-    os.kill(server.frontends()[0], signal.SIGSTOP)  # dead to its clients, and still there
+    suspended = server.frontends()[0]  # dead to its clients, and still there
+    os.kill(suspended, signal.SIGSTOP)
 
     def answered() -> bool:
         try:  # the kernel gives some connections to the suspended one
@@ -224,6 +217,9 @@ def test_the_others_serve_while_one_frontend_is_dead(start: Start) -> None:
 
     wait_until(answered, WAIT_S, "an answer")
     assert server.process.poll() is None
+    os.kill(suspended, signal.SIGCONT)
+    let_the_backend_die(server)
+    assert server.stop(WAIT_S) == 0
 
 
 @pytest.mark.slow
@@ -236,17 +232,13 @@ def test_the_supervisors_death_ends_its_children(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_a_suspended_supervisor_stalls_nothing(start: Start) -> None:
+def test_a_suspended_supervisor_stalls_nothing_and_a_suspended_backend_is_woken_to_end_in_order(
+    start: Start,
+) -> None:
     server = start().wait_ready()
     server.process.send_signal(signal.SIGSTOP)
     assert complete(server.client, QUESTION).strip() == "5"
     server.process.send_signal(signal.SIGCONT)
-    assert server.stop(WAIT_S) == 0
-
-
-@pytest.mark.slow
-def test_a_suspended_backend_is_woken_to_end_in_order(start: Start) -> None:
-    server = start().wait_ready()
     (backend,) = server.backends()
     os.kill(backend, signal.SIGSTOP)
     assert server.stop(WAIT_S) == 0
@@ -254,28 +246,18 @@ def test_a_suspended_backend_is_woken_to_end_in_order(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_two_servers_side_by_side_and_the_second_on_a_taken_port(start: Start) -> None:
-    first, second = start().wait_ready(), start().wait_ready()
+def test_two_servers_side_by_side_and_others_on_a_taken_port_or_a_taken_ring(start: Start) -> None:
+    """The second has a key from the environment."""
+    first, second = start().wait_ready(), start(environment={"BLINK_API_KEY": "secret"}).wait_ready()
     assert first.ring != second.ring
+    assert second.client.get("/v1/models").status_code == 401
+    second.client.headers["authorization"] = "Bearer secret"
+    on_taken_port = start(f"--port={first.url.rsplit(':', 1)[1]}")
+    assert on_taken_port.process.wait(WAIT_S) == 1
+    assert "is in use by another process" in on_taken_port.output
+    on_taken_ring = start(f"--ring={first.ring.name.removeprefix('blink-')}")
+    assert on_taken_ring.process.wait(WAIT_S) == 1
+    assert "belongs to a running backend" in on_taken_ring.output
     for server in (first, second):
         assert complete(server.client, QUESTION).strip() == "5"
-    third = start(f"--port={first.url.rsplit(':', 1)[1]}")
-    assert third.process.wait(WAIT_S) == 1
-    assert "is in use by another process" in third.output
-
-
-@pytest.mark.slow
-def test_a_key_from_the_environment(start: Start) -> None:
-    server = start(environment={"BLINK_API_KEY": "secret"}).wait_ready()
-    assert server.client.get("/v1/models").status_code == 401
-    assert server.client.get("/v1/models", headers={"authorization": "Bearer secret"}).status_code == 200
-
-
-@pytest.mark.slow
-def test_a_ring_of_another_server_is_neither_used_nor_removed(start: Start) -> None:
-    server = start().wait_ready()
-    second = start(f"--ring={server.ring.name.removeprefix('blink-')}")
-    assert second.process.wait(WAIT_S) == 1
-    assert "belongs to a running backend" in second.output
-    assert complete(server.client, QUESTION).strip() == "5"
-    assert Path(server.ring).exists()
+        assert server.ring.exists()
