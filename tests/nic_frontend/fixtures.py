@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 from harness import Frontend, Speak, StartBackend, StartFrontend
 from kept import Kept, end
+from limits import START_S
 from mock_backend import MockBackend
 from scripted_answers import say
 from templates import write_model_with
 from tiny_model import build_tokenizer, write_model
 
 from nic_frontend import service
+from nic_frontend.text import tokenizer
 from nic_frontend.text.tokenizer_trial import try_tokenizer
 
 __all__ = [
     "attached_at_once",
+    "compilers_on_demand",
     "failed",
     "kept",
     "kept_frontend",
@@ -32,6 +35,7 @@ __all__ = [
 ]
 
 TRIED: set[tuple[bytes, int]] = set()  # contents of tokenizer.json, and sizes of vocabularies
+COMPARED: set[bytes] = set()  # contents of tokenizer.json
 
 
 def ring_of_its_own() -> Path:
@@ -78,7 +82,9 @@ class Speakers:
 
 @pytest.fixture(scope="module", autouse=True)  # not "session": tests of other folders may run behind these
 def tokenizers_tried_once() -> Iterator[None]:
-    """A trial takes a process, and nearly all frontends of these tests have the same tokenizer."""
+    """A trial takes a process, a comparison with the reference a tenth of a second, and nearly all frontends
+    of these tests have the same tokenizer. Later ones compare it by the hard strings alone."""
+    compare = tokenizer._fast_encoder
 
     def try_once(directory: Path, vocab_size: int) -> None:
         path = directory / "tokenizer.json"
@@ -87,8 +93,27 @@ def tokenizers_tried_once() -> Iterator[None]:
             try_tokenizer(directory, vocab_size)
             TRIED.add(key)
 
+    def compare_once(path: Path, reference: tokenizer.Encoder, added: list[str]) -> tokenizer.Encoder:
+        key = path.read_bytes()
+        with pytest.MonkeyPatch.context() as shorter:
+            if key in COMPARED:
+                shorter.setattr(tokenizer, "random_strings", lambda count: [])
+            encoder = compare(path, reference, added)
+        COMPARED.add(key)
+        return encoder
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "try_tokenizer", try_once)
+        patch.setattr(tokenizer, "_fast_encoder", compare_once)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilers_on_demand() -> Iterator[None]:
+    """Else a frontend that lasts for a second starts two processes, which few of these tests need: they start
+    with the first grammar, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "WARM_UP_S", float(START_S))
         yield
 
 
