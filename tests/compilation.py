@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-import pytest
 from limits import COMPILATION_S
 from waiting import wait_until
 
@@ -58,8 +57,12 @@ def compiled(source: Path, flags: Sequence[str]) -> Path:
     """The object of one source, which is compiled if the cache has none of the same contents."""
     name, usual = COMPILERS[source.suffix]
     common = [*usual, "-g", "-Wall", "-Wextra", "-pthread", "-I."]
-    command = [compiler(name), *common, *flags, "-c", str(relative(source))]
-    with locked(CACHE / f"{source.stem}.o-{digest([*command, version(command[0])])}") as entry:
+    return cached_object(source.stem, [compiler(name), *common, *flags, "-c", str(relative(source))])
+
+
+def cached_object(name: str, command: Sequence[str]) -> Path:
+    """What the command makes, which runs in the tree's root and does not say where its output goes."""
+    with locked(CACHE / f"{name}.o-{digest([*command, version(command[0])])}") as entry:
         for listing in entry.glob("*.files"):  # several where a change has added an include
             if found := used(entry / f"{contents(listing.read_text().splitlines())}.o"):
                 os.utime(listing)
@@ -162,6 +165,8 @@ def digest(words: Iterable[str]) -> str:
 def compiler(name: str) -> str:
     path = shutil.which(name)
     if path is None:
+        import pytest  # not at the top: cached_compiler.py is started for each source
+
         pytest.skip(f"needs {name}")
     return path
 

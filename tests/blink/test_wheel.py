@@ -47,7 +47,8 @@ def python(built_before: object, tmp_path_factory: pytest.TempPathFactory) -> Pa
     found = folder / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     build = [*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", f"--wheel-dir={folder}"]
-    run(build, env=with_build_tools())
+    launcher = f"{sys.executable};{ROOT / 'tests' / 'cached_compiler.py'}"
+    run(build, env={**with_build_tools(), "CMAKE_CXX_COMPILER_LAUNCHER": launcher})
     (wheel,) = folder.glob("*.whl")
     run([*pip, f"--python={found}", "install", str(wheel), "--no-deps"])
     # As a line of a .pth, a directory's own .pth files do not count: an editable install there stays out.
