@@ -26,7 +26,13 @@ SMALL = {
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 
-@pytest.mark.parametrize(("shape", "changes"), [("llama-3.2-1b", SMALL), ("qwen3-30b-a3b", SMALL | EXPERTS)])
+@pytest.mark.parametrize(
+    ("shape", "changes"),
+    [
+        ("llama-3.2-1b", SMALL),
+        pytest.param("qwen3-30b-a3b", SMALL | EXPERTS, marks=pytest.mark.slow),
+    ],
+)
 def test_a_burst_is_answered_in_full_and_timed(shape: str, changes: dict[str, int]) -> None:
     model = transformers_batching.load(shape, "cpu", **changes)
     works = [parse_workload("2x16-8"), parse_workload("3x5-4")]
