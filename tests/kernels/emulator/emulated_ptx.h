@@ -225,17 +225,17 @@ inline uint32_t cluster_size() {
 }
 inline void cluster_arrive() {
   emulator::ThreadBarrier& cluster = emulator::cluster;
-  emulator::current->cluster_generation = cluster.generation;
+  emulator::current->cluster_generation = cluster.gate.generation;
   if (++cluster.arrived != cluster.alive) return;
   cluster.arrived = 0;
-  ++cluster.generation;
+  cluster.gate.open(emulator::next_round);
 }
 inline void cluster_wait() {
-  emulator::await_next(emulator::cluster.generation, emulator::current->cluster_generation);
+  emulator::cluster.gate.await_next(emulator::current->cluster_generation);
 }
 /* What block `rank` has where this one has `here`. */
 inline uint64_t* peer_shared(uint64_t* here, uint32_t rank) {
-  if (emulator::cluster.generation == 0) emulator::fail("a block sends before all of its cluster have started");
+  if (emulator::cluster.gate.generation == 0) emulator::fail("a block sends before all of its cluster have started");
   const ptrdiff_t at = here - reinterpret_cast<uint64_t*>(dynamic_shared());
   return reinterpret_cast<uint64_t*>(dynamic_shared(*emulator::blocks.at(rank))) + at;
 }
@@ -265,29 +265,44 @@ inline uint32_t pack_halves(float low, float high, __half) {
   return __float2half_rn(low).bits | uint32_t(__float2half_rn(high).bits) << 16;
 }
 
+/* What a lane has of a product of 16 rows and 8 columns: two neighbours of a row, and of the row 8 further down. */
+struct ProductOfLane {
+  float sums[4];
+};
+
+/* Makes of the factors that the lanes passed each lane's part of their product. Whoever comes last does so for all:
+ * each value is unpacked once, and 8 columns are multiplied side by side. */
+template <typename Half>
+void multiply_fragments(emulator::Lanes& lanes, Half type) {
+  using Eight = float __attribute__((vector_size(32)));
+  float rows[16][16];
+  Eight columns[16];
+  for (uint32_t lane = 0; lane < emulator::kWarp; ++lane) {
+    const Fragments of = lanes.get<Fragments>(lane);
+    const uint32_t group = lane / 4, first = lane % 4 * 2;
+    for (uint32_t k = 0; k < 4; ++k) /* columns 0 to 7 of both rows, then 8 to 15 */
+      for (uint32_t e = 0; e < 2; ++e) rows[group + k % 2 * 8][first + k / 2 * 8 + e] = half_of(of.a[k], e, type);
+    for (uint32_t k = 0; k < 2; ++k)
+      for (uint32_t e = 0; e < 2; ++e) columns[first + k * 8 + e][group] = half_of(of.b[k], e, type);
+  }
+  for (uint32_t row = 0; row < 8; ++row) {
+    Eight upper = {}, lower = {};
+    for (uint32_t k = 0; k < 16; ++k) {
+      upper += rows[row][k] * columns[k];
+      lower += rows[row + 8][k] * columns[k];
+    }
+    for (uint32_t of = 0; of < 8; of += 2)
+      lanes.set(row * 4 + of / 2, ProductOfLane{{upper[of], upper[of + 1], lower[of], lower[of + 1]}});
+  }
+}
+
 template <typename Half>
 void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Half type) {
-  const emulator::Lanes& lanes = emulator::exchange(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
-  const uint32_t group = emulator::this_lane() / 4, member = emulator::this_lane() % 4;
-  float rows[2][16], columns[2][16]; /* unpacked once, as each is multiplied twice */
-  for (uint32_t pair = 0; pair < 8; ++pair) {
-    const Fragments of_row = lanes.get<Fragments>(group * 4 + pair % 4);
-    for (uint32_t half = 0; half < 2; ++half) {
-      const Fragments of_column = lanes.get<Fragments>((2 * member + half) * 4 + pair % 4);
-      for (uint32_t e = 0; e < 2; ++e) {
-        rows[half][2 * pair + e] = half_of(of_row.a[half + pair / 4 * 2], e, type);
-        columns[half][2 * pair + e] = half_of(of_column.b[pair / 4], e, type);
-      }
-    }
-  }
-  float sums[4] = {d[0], d[1], d[2], d[3]}; /* side by side: none waits for another's addition */
-  for (uint32_t k = 0; k < 16; ++k) {
-    sums[0] += rows[0][k] * columns[0][k];
-    sums[1] += rows[0][k] * columns[1][k];
-    sums[2] += rows[1][k] * columns[0][k];
-    sums[3] += rows[1][k] * columns[1][k];
-  }
-  memcpy(d, sums, sizeof d);
+  const Fragments factors = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const emulator::Lanes& lanes =
+      emulator::exchange(factors, [&](emulator::Lanes& all) { multiply_fragments(all, type); });
+  const ProductOfLane of_lane = lanes.get<ProductOfLane>(emulator::this_lane());
+  for (uint32_t i = 0; i < 4; ++i) d[i] += of_lane.sums[i];
 }
 
 template <bool transposed>

@@ -27,13 +27,13 @@ inline void group_arrive(uint32_t id, uint32_t threads) {
   emulator::NamedBarrier& barrier = emulator::block->named_barriers[id];
   if (++barrier.arrived < threads) return;
   barrier.arrived = 0;
-  ++barrier.generation;
+  barrier.gate.open(emulator::next_round);
 }
 inline void group_sync(uint32_t id, uint32_t threads) {
-  const emulator::NamedBarrier& barrier = emulator::block->named_barriers[id];
-  const uint64_t generation = barrier.generation;
+  emulator::Gate& gate = emulator::block->named_barriers[id].gate;
+  const uint64_t generation = gate.generation;
   group_arrive(id, threads);
-  emulator::await_next(barrier.generation, generation);
+  gate.await_next(generation);
 }
 
 inline uint32_t shared_address(const void* p) {

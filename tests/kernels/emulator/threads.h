@@ -5,7 +5,6 @@
 #define BLINK_EMULATOR_THREADS_H
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,20 +31,40 @@ constexpr uint32_t kDynamicBytes = 228 * 1024; /* 227 KiB, and what aligns them 
 constexpr uint32_t kAlign = 1024, kMostBytes = kDynamicBytes - kAlign;
 constexpr uint32_t kLate = 4, kLateRounds = 300; /* of a cluster every fourth block starts when others may have sent */
 constexpr uint32_t kFilledBytes = 4 * 1024;      /* of a stack, with NaNs, where variables without a value lie */
+/* Where stacks begin differs by so many lines of the cache: if all began at the same place of a page, their upper ends
+ * would share a few places in the cache. */
+constexpr uint32_t kStackColours = 64, kLine = 64;
 
 [[noreturn]] inline void fail(const char* what) {
   fprintf(stderr, "emulator: %s\n", what);
   abort();
 }
 
-/* A barrier of `alive` threads: the last to arrive opens the next generation. */
+struct Thread;
+
+/* What threads wait for. Each opening is a new generation, and lets those run that wait for it. */
+struct Gate {
+  uint64_t generation = 0;
+  std::vector<Thread*> waiting;
+
+  void open(std::vector<Thread*>& runnable);
+  void await_next(uint64_t before);
+};
+
+/* A barrier of `alive` threads: the last to arrive opens its gate. */
 struct ThreadBarrier {
   uint32_t alive = 0, arrived = 0;
-  uint64_t generation = 0;
+  Gate gate;
+};
+
+/* Among some of a block's threads. */
+struct NamedBarrier {
+  uint32_t arrived = 0;
+  Gate gate;
 };
 
 struct Lanes {
-  unsigned char value[kWarp][kValueBytes];
+  alignas(16) unsigned char value[kWarp][kValueBytes];
   uint32_t present = 0;
 
   template <typename T>
@@ -55,32 +74,33 @@ struct Lanes {
     memcpy(&value_of_lane, value[lane % kWarp], sizeof(T));
     return value_of_lane;
   }
+  template <typename T>
+  void set(uint32_t lane, const T& value_of_lane) {
+    static_assert(sizeof(T) <= kValueBytes, "value too large");
+    memcpy(value[lane], &value_of_lane, sizeof(T));
+    present |= 1u << lane;
+  }
 };
 
 struct Warp {
   ThreadBarrier barrier;
-  Lanes arriving, published[2]; /* of even and odd generations: a lane may still read the one before */
+  Lanes lanes[2]; /* of even and odd generations: a lane may still read the one before */
 };
 
-/* Where a fiber goes on. Only its start uses ucontext: swapcontext calls the kernel, to save the mask of signals, which
+struct Block;
+
+using Place = void* [5]; /* where a fiber goes on, for __builtin_setjmp */
+
+/* Only its start uses ucontext: swapcontext calls the kernel, to save the mask of signals, which
  * took more time than all that the fibers do. */
 struct Thread {
   ucontext_t start;
-  jmp_buf here;
-  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  Place here;
+  std::unique_ptr<char[]> stack{new char[kStackBytes + kStackColours * kLine]};
   dim3 index;
-  bool started = false, done = false;
-  uint64_t cluster_generation = 0;   /* of the cluster's barrier at which it arrived */
-  const uint64_t* awaited = nullptr; /* a generation of some barrier, until which it need not run */
-  uint64_t generation_before = 0;
-
-  bool waits() const { return awaited && *awaited == generation_before; }
-};
-
-/* Among some of a block's threads. */
-struct NamedBarrier {
-  uint32_t arrived = 0;
-  uint64_t generation = 0;
+  Block* block = nullptr;
+  bool started = false, done = false, waits = false; /* at a gate */
+  uint64_t cluster_generation = 0;                   /* of the cluster's barrier at which it arrived */
 };
 
 struct Block {
@@ -109,7 +129,12 @@ inline std::vector<std::unique_ptr<Block>> blocks; /* kept between launches */
 inline Block* block;                               /* whose thread runs */
 inline ThreadBarrier cluster;                      /* of all blocks that run in turns */
 inline Thread* current;
-inline jmp_buf scheduler;
+/* Who will run in the next round, and who once more in this one: a warp goes on for a few collectives before others
+ * have their turn, by chance for more or fewer. The stacks of 32 threads fit a cache, those of all do not. */
+inline std::vector<Thread*> next_round, same_round;
+inline uint32_t n_ahead = 0; /* the collectives that are left to the warp in this round */
+constexpr uint32_t kMostAhead = 32;
+inline Place scheduler;
 inline std::function<void()> body;
 inline uint32_t dynamic_bytes = kMostBytes; /* of shared memory, that the kernel may write to */
 inline uint32_t cluster_blocks = 1;         /* along x */
@@ -120,8 +145,9 @@ constexpr uint32_t kAny = UINT32_MAX;
 struct Slow {
   uint32_t block = kAny, warp = kAny, rounds = 1;
 
-  bool skips(const dim3& of, const Thread& thread, uint64_t round) const {
-    const bool is_slow = (block == kAny || of.x == block) && (warp == kAny || thread.index.x / kWarp == warp);
+  bool skips(const Thread& thread, uint64_t round) const {
+    const uint32_t of_block = thread.block->index.x, of_warp = thread.index.x / kWarp;
+    const bool is_slow = (block == kAny || of_block == block) && (warp == kAny || of_warp == warp);
     return is_slow && round % rounds;
   }
 };
@@ -161,61 +187,71 @@ inline uint32_t this_lane() {
 }
 
 /* Lets the other threads run. */
-inline void give_way() {
-  if (!_setjmp(current->here)) _longjmp(scheduler, 1);
+__attribute__((noinline)) inline void give_way() {
+  if (!__builtin_setjmp(current->here)) __builtin_longjmp(scheduler, 1);
 }
 
 /* Lets `current` run until it gives way or ends. */
-inline void resume() {
-  if (_setjmp(scheduler)) return;
-  if (current->started) _longjmp(current->here, 1);
+__attribute__((noinline)) inline void resume() {
+  if (__builtin_setjmp(scheduler)) return;
+  if (current->started) __builtin_longjmp(current->here, 1);
   current->started = true;
   setcontext(&current->start);
 }
 
-/* Lets the other threads run until the barrier's generation is another: so long its fiber is not resumed, which would
- * take most of the time of kernels with many barriers. */
-inline void await_next(const uint64_t& generation, uint64_t before) {
-  current->awaited = &generation;
-  current->generation_before = before;
-  while (generation == before) give_way();
-  current->awaited = nullptr;
+inline void Gate::open(std::vector<Thread*>& runnable) {
+  ++generation;
+  for (Thread* thread : waiting) thread->waits = false;
+  runnable.insert(runnable.end(), waiting.begin(), waiting.end());
+  waiting.clear();
 }
 
-/* Waits until all of the barrier are here; the last to arrive runs `publish` first. */
+/* Lets the other threads run until the generation is another than `before`. */
+inline void Gate::await_next(uint64_t before) {
+  if (generation != before) return;
+  current->waits = true;
+  waiting.push_back(current);
+  give_way();
+}
+
+/* Waits until all of the barrier are here; the last to arrive runs `publish` first, and makes the others runnable. */
 template <typename Publish>
-void arrive_and_wait(ThreadBarrier& barrier, const Publish& publish) {
-  const uint64_t generation = barrier.generation;
+void arrive_and_wait(ThreadBarrier& barrier, std::vector<Thread*>& runnable, const Publish& publish) {
+  const uint64_t generation = barrier.gate.generation;
   if (++barrier.arrived == barrier.alive) {
     publish();
     barrier.arrived = 0;
-    ++barrier.generation;
+    barrier.gate.open(runnable);
   }
-  await_next(barrier.generation, generation);
+  barrier.gate.await_next(generation);
 }
 
 inline int barrier(bool predicate) {
   block->count += predicate;
-  arrive_and_wait(block->barrier, [] {
+  arrive_and_wait(block->barrier, next_round, [] {
     block->counted = block->count;
     block->count = 0;
   });
   return block->counted;
 }
 
-/* What every lane of the warp passed. */
+/* What every lane of the warp passed, or what `combine` made of it when all were there. */
+template <typename T, typename Combine>
+const Lanes& exchange(const T& value, const Combine& combine) {
+  Warp& warp = this_warp();
+  const uint64_t generation = warp.barrier.gate.generation;
+  Lanes& lanes = warp.lanes[generation % 2];
+  lanes.set(this_lane(), value);
+  arrive_and_wait(warp.barrier, n_ahead ? same_round : next_round, [&] {
+    combine(lanes);
+    if (n_ahead) --n_ahead;
+    warp.lanes[(generation + 1) % 2].present = 0;
+  });
+  return lanes;
+}
 template <typename T>
 const Lanes& exchange(const T& value) {
-  static_assert(sizeof(T) <= kValueBytes, "value too large");
-  Warp& warp = this_warp();
-  Lanes& published = warp.published[warp.barrier.generation % 2];
-  memcpy(warp.arriving.value[this_lane()], &value, sizeof(T));
-  warp.arriving.present |= 1u << this_lane();
-  arrive_and_wait(warp.barrier, [&] {
-    published = warp.arriving;
-    warp.arriving.present = 0;
-  });
-  return published;
+  return exchange(value, [](const Lanes&) {});
 }
 
 inline void leave(ThreadBarrier& barrier) {
@@ -228,7 +264,7 @@ inline void thread_main() {
   leave(this_warp().barrier);
   leave(block->barrier);
   leave(cluster);
-  _longjmp(scheduler, 1);
+  __builtin_longjmp(scheduler, 1);
 }
 
 inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
@@ -236,45 +272,65 @@ inline void prepare(Block& made, dim3 index, uint32_t n_threads) {
   memset(made.dynamic.get(), 0xff, kDynamicBytes);
   made.threads.resize(std::max<size_t>(made.threads.size(), n_threads));
   made.warps.assign((n_threads + kWarp - 1) / kWarp, Warp());
-  made.barrier = ThreadBarrier{n_threads};
+  made.barrier = ThreadBarrier{n_threads, 0, {}};
   made.named_barriers.clear();
   made.has_waited = false;
   for (uint32_t t = 0; t < n_threads; ++t) {
     Thread& thread = made.threads[t];
+    char* const stack = thread.stack.get() + t * 5 % kStackColours * kLine;
     thread.index = {t, 0, 0};
-    thread.started = thread.done = false;
-    thread.awaited = nullptr;
-    memset(thread.stack.get() + kStackBytes - kFilledBytes, 0xff, kFilledBytes);
+    thread.block = &made;
+    thread.started = thread.done = thread.waits = false;
+    memset(stack + kStackBytes - kFilledBytes, 0xff, kFilledBytes);
     ++made.warps[t / kWarp].barrier.alive;
     getcontext(&thread.start);
-    thread.start.uc_stack.ss_sp = thread.stack.get();
+    thread.start.uc_stack.ss_sp = stack;
     thread.start.uc_stack.ss_size = kStackBytes;
     makecontext(&thread.start, thread_main, 0);
   }
 }
 
+/* Whether the thread has ended with it. */
+inline bool run(Thread& thread) {
+  block = thread.block;
+  current = &thread;
+  resume();
+  if (!thread.done && !thread.waits) next_round.push_back(&thread);
+  return thread.done;
+}
+
 /* Runs the threads of blocks at the indices, all of them in turns. */
 inline void run_blocks(const std::vector<dim3>& indices, uint32_t n_threads, bool is_cluster) {
   while (blocks.size() < indices.size()) blocks.emplace_back(new Block);
-  cluster = ThreadBarrier{uint32_t(indices.size()) * n_threads};
-  std::vector<std::pair<Block*, Thread*>> alive;
+  cluster = ThreadBarrier{uint32_t(indices.size()) * n_threads, 0, {}};
+  next_round.clear();
   for (size_t b = 0; b < indices.size(); ++b) {
     prepare(*blocks[b], indices[b], n_threads);
     blocks[b]->start = is_cluster && shuffle_order() % kLate == 0 ? kLateRounds : 0;
-    for (uint32_t t = 0; t < n_threads; ++t) alive.emplace_back(blocks[b].get(), &blocks[b]->threads[t]);
+    for (uint32_t t = 0; t < n_threads; ++t) next_round.push_back(&blocks[b]->threads[t]);
   }
-  for (uint64_t round = 0; !alive.empty(); ++round) {
-    std::shuffle(alive.begin(), alive.end(), shuffle_order);
-    if (round == kStuckRounds) fail("threads wait for each other");
+  std::vector<Thread*> turn, once_more;
+  size_t n_alive = next_round.size();
+  for (uint64_t round = 0; n_alive; ++round) {
+    if (next_round.empty() || round == kStuckRounds) fail("threads wait for each other");
     if (round == kPredecessorRounds) end_predecessor();
-    for (const auto& [of, thread] : alive) {
-      if (round < of->start || thread->waits() || slow.skips(of->index, *thread, round)) continue;
-      block = of;
-      current = thread;
-      resume();
+    turn.clear();
+    turn.swap(next_round);
+    std::shuffle(turn.begin(), turn.end(), shuffle_order);
+    for (Thread* thread : turn) {
+      if (round < thread->block->start || slow.skips(*thread, round)) {
+        next_round.push_back(thread);
+        continue;
+      }
+      n_ahead = shuffle_order() % kMostAhead;
+      same_round.assign(1, thread);
+      while (!same_round.empty()) {
+        once_more.clear();
+        once_more.swap(same_round);
+        std::shuffle(once_more.begin(), once_more.end(), shuffle_order);
+        for (Thread* of_warp : once_more) n_alive -= run(*of_warp);
+      }
     }
-    const auto done = [](const auto& pair) { return pair.second->done; };
-    alive.erase(std::remove_if(alive.begin(), alive.end(), done), alive.end());
   }
   for (size_t b = 0; b < indices.size(); ++b) {
     if (!blocks[b]->is_untouched(dynamic_bytes)) fail("a block writes behind its shared memory");
