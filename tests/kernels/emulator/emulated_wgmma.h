@@ -1,5 +1,6 @@
 /* kernels/primitives/wgmma_sm90.h for the emulator, after the PTX manual's description of each instruction. A product
- * is made when it is issued: what it reads must be there, but a missing wait for it does not show. */
+ * is made when it is issued: what it reads must be there, but a missing wait for it does not show. It is the
+ * warpgroup's: its end, which a wait awaits, comes when all four warps have issued it. */
 namespace blink {
 
 constexpr uint32_t kWarpgroup = 128;
@@ -12,10 +13,16 @@ void keep_registers() {}
 template <uint32_t N>
 void take_registers() {}
 inline void wgmma_fence() {}
-inline void wgmma_commit() {}
+inline void wgmma_commit() {
+  emulator::exchange(0, [](emulator::Lanes&) { ++emulator::this_warp().committed; });
+}
 template <int N>
 void wgmma_wait() {
   emulator::exchange(0); /* by the warp's threads together */
+  const uint64_t awaited = emulator::this_warp().committed - std::min<uint64_t>(N, emulator::this_warp().committed);
+  const emulator::Warp* const warps = &emulator::block->warps[threadIdx.x / kWarpgroup * (kWarpgroup / 32)];
+  while (std::any_of(warps, warps + kWarpgroup / 32, [&](const auto& warp) { return warp.committed < awaited; }))
+    emulator::give_way();
 }
 template <int N>
 void settle(float (&)[N]) {}

@@ -84,15 +84,16 @@ struct Lanes {
 
 struct Warp {
   ThreadBarrier barrier;
-  Lanes lanes[2]; /* of even and odd generations: a lane may still read the one before */
+  Lanes lanes[2];         /* of even and odd generations: a lane may still read the one before */
+  uint64_t committed = 0; /* groups of wgmma */
 };
 
 struct Block;
 
 using Place = void* [5]; /* where a fiber goes on, for __builtin_setjmp */
 
-/* Only its start uses ucontext: swapcontext calls the kernel, to save the mask of signals, which
- * took more time than all that the fibers do. */
+/* Only a fiber's start uses ucontext: swapcontext calls the kernel, to save the mask of signals, which took more time
+ * than all that the fibers do. */
 struct Thread {
   ucontext_t start;
   Place here;
