@@ -6,24 +6,24 @@ import asyncio
 import os
 import signal
 import sys
-import threading
 import time
+from pathlib import Path
 
 import pytest
+from limits import START_S
 from serve_process import ROOT
 
+from blink import supervisor
 from blink.supervisor import Supervisor
 from blink.supervisor_options import SupervisorOptions
 from ringbuffer.region import ring_path
 
-READY = (
-    "import os, sys, time; fd = int(sys.argv[2].split('=')[1]); os.write(fd, b'ready'); os.close(fd); "
-    "time.sleep({}); sys.exit(3)"
-)
+READY = "import os, sys, time; fd = int(sys.argv[2].split('=')[1]); os.write(fd, b'ready'); os.close(fd)\n"
+STAYS = READY + "time.sleep(10_000)"
 
 
 def plan(
-    name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = 20.0
+    name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = START_S
 ) -> SupervisorOptions:
     ring = f"test-{name}-{os.getpid()}"
     real = ["-m", "blink", "backend", "demo", "--device=cpu", "--slots=16", f"--ring={ring}"]
@@ -44,57 +44,70 @@ def plan(
     )
 
 
-def supervise(chosen: SupervisorOptions, stop_after_s: float | None = None) -> int:
-    """Runs a supervisor in this process; signals it after a while."""
-    if stop_after_s:
-        threading.Timer(stop_after_s, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    status = asyncio.run(Supervisor(chosen).run())
+Said = list[tuple[float, str]]  # when, and what; the last is the exit status
+
+
+def supervise(chosen: SupervisorOptions, stop_at: str = "") -> Said:
+    """Runs a supervisor in this process, and signals it when it has said such a line."""
+    said: Said = []
+    tell = supervisor.say
+
+    def say(line: str) -> None:
+        said.append((time.monotonic(), line))
+        tell(line)
+        if stop_at and stop_at in line:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "say", say)
+        status = asyncio.run(Supervisor(chosen).run())
     assert not chosen.ring.exists()
-    return status
+    return [*said, (time.monotonic(), str(status))]
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_a_frontend_that_does_not_stay_up_is_started_ever_later(capfd: pytest.CaptureFixture[str]) -> None:
-    assert supervise(plan("flapping", frontend=READY.format(0.05)), stop_after_s=5.0) == 0
-    output = capfd.readouterr().err
-    starts = [line for line in output.splitlines() if "starting frontend 0 again" in line]
-    assert starts[:3] == [
-        "blink: starting frontend 0 again",
-        "blink: starting frontend 0 again in 1 s",
-        "blink: starting frontend 0 again in 2 s",
+def test_a_frontend_that_does_not_stay_up_is_started_ever_later() -> None:
+    said = supervise(plan("flapping", frontend=READY + "sys.exit(3)"), stop_at="again in 2 s")
+    starts = [(at, line) for at, line in said if "starting frontend 0 again" in line]
+    assert [line for _, line in starts] == [
+        "starting frontend 0 again",
+        "starting frontend 0 again in 1 s",
+        "starting frontend 0 again in 2 s",
     ]
-    assert len(starts) <= 4
+    assert starts[2][0] - starts[1][0] >= 1
+    assert said[-1][1] == "0"
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_a_backend_that_does_not_stay_up_is_given_up(capfd: pytest.CaptureFixture[str]) -> None:
-    chosen = plan("dying", frontend=READY.format(60), backend=["-c", READY.format(3)])
-    assert supervise(chosen) == 1
-    output = capfd.readouterr().err
-    assert output.count("the backend ended with exit status 3") == 3
-    assert "starting the backend again in 1 s" in output
-    assert "the backend ended with exit status 3; stopping" in output
+def test_a_backend_that_does_not_stay_up_is_given_up(tmp_path: Path) -> None:
+    """It ends when its frontend is up."""
+    up = tmp_path / "up"
+    frontend = READY + f"open({str(up)!r}, 'w').close(); time.sleep(10_000)"
+    backend = READY + f"while not os.path.exists({str(up)!r}): time.sleep(0.01)\nsys.exit(3)"
+    said = supervise(plan("dying", frontend=frontend, backend=["-c", backend]))
+    lines = [line for _, line in said]
+    assert sum("the backend ended with exit status 3" in line for line in lines) == 3
+    assert "starting the backend again in 1 s" in lines
+    assert "the backend ended with exit status 3; stopping" in lines
+    assert lines[-1] == "1"
 
 
 @pytest.mark.slow
 def test_a_frontend_that_never_starts_ends_everything(capfd: pytest.CaptureFixture[str]) -> None:
-    assert supervise(plan("refusing", frontend="import sys; sys.exit(3)")) == 1
+    assert supervise(plan("refusing", frontend="import sys; sys.exit(3)"))[-1][1] == "1"
     assert "blink: frontend 0 ended with exit status 3; stopping" in capfd.readouterr().err
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_a_frontend_that_ignores_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
-    stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + READY.format(60)
-    began = time.monotonic()
-    assert supervise(plan("stubborn", frontend=stubborn), stop_after_s=2.0) == 1
-    assert time.monotonic() - began < 6
-    assert "blink: frontend 0 does not end; killing it" in capfd.readouterr().err
+def test_a_frontend_that_ignores_sigterm_is_killed() -> None:
+    """It would stay for hours."""
+    stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + STAYS
+    lines = [line for _, line in supervise(plan("stubborn", frontend=stubborn), stop_at="ready after")]
+    assert "frontend 0 does not end; killing it" in lines
+    assert lines[-1] == "1"
 
 
 def test_a_backend_that_does_not_start_in_time(capfd: pytest.CaptureFixture[str]) -> None:
     never = plan("never", frontend="", backend=["-c", "import time; time.sleep(60)"], timeout_s=0.5)
-    assert supervise(never) == 1
+    assert supervise(never)[-1][1] == "1"
     assert "blink: not ready after 0.5 s: raise --start-timeout" in capfd.readouterr().err
