@@ -40,8 +40,7 @@ from ringbuffer.region import Region, ring_path  # noqa: E402
 PROMPTS = [f"Count from {first} to {first + 40}." for first in range(16)]
 PHASES = ("opening", "open", "serving")
 LOOK_S = 0.05
-HOLD_S = 5.0  # the frontend waits for 10 s for a heartbeat of the emulation
-BEAT_S = 4.0
+BEAT_S = 4.0  # the frontend waits for 10 s for a heartbeat of the emulation
 START_S = 300.0
 REST_S = 20.0  # for every slot to be given back
 LONGEST_S = 1200.0  # of a round
@@ -206,10 +205,16 @@ class Server:
             os.kill(self.pids["backend"], signal.SIGCONT)
 
     async def beat(self) -> None:
-        """Within `held`, so often that the frontend does not take the scheduler for dead."""
-        os.kill(self.pids["backend"], signal.SIGCONT)
-        await asyncio.sleep(LOOK_S)
-        os.kill(self.pids["backend"], signal.SIGSTOP)
+        """Within `held`, so often that the frontend does not take the scheduler for dead. It goes on for no
+        longer than it needs: all that are open have to be so until the last one is.
+        """
+        with self.region() as region:
+            before = int(region.header["heartbeat"][0])
+            os.kill(self.pids["backend"], signal.SIGCONT)
+            deadline = time.monotonic() + BEAT_S
+            while int(region.header["heartbeat"][0]) == before and time.monotonic() < deadline:
+                await asyncio.sleep(0.001)
+            os.kill(self.pids["backend"], signal.SIGSTOP)
 
 
 @dataclass
@@ -253,8 +258,8 @@ class Phase:
 
 @dataclass
 class Round:
-    """`opening`: until all requests are in the ring; `open`: HOLD_S more, in which nothing comes or goes; and
-    `serving` them all.
+    """`opening`: until all requests are in the ring; `open`: for a while more, in which nothing comes or
+    goes; and `serving` them all.
     """
 
     phases: dict[str, Phase]
@@ -280,16 +285,18 @@ def n_submitted(region: Region) -> int:
 
 async def opened(server: Server, region: Region, n: int) -> None:
     """Until all are open at once, which they never are if one has ended before."""
-    ended = region.stats()["completed"]
+    ended, beaten = region.stats()["completed"], time.monotonic()
     while n_submitted(region) < n:
-        await server.beat()
+        if time.monotonic() - beaten > BEAT_S:
+            await server.beat()
+            beaten = time.monotonic()
         if region.stats()["completed"] > ended:
             raise SystemExit("a request ended before all were open: let them have more --tokens")
-        await asyncio.sleep(BEAT_S)
+        await asyncio.sleep(LOOK_S)
     await server.beat()
 
 
-async def one_round(server: Server, n: int, tokens: int, expected: dict[str, str]) -> Round:
+async def one_round(server: Server, n: int, tokens: int, hold_s: float, expected: dict[str, str]) -> Round:
     """Of requests that are all open before the first is served."""
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(n)]
     looks = [server.look()]
@@ -298,7 +305,7 @@ async def one_round(server: Server, n: int, tokens: int, expected: dict[str, str
             asking = asyncio.create_task(ask(server.port, prompts, tokens))
             await opened(server, region, n)
             looks.append(await asyncio.to_thread(server.look))
-            await asyncio.sleep(HOLD_S)
+            await asyncio.sleep(hold_s)
             looks.append(await asyncio.to_thread(server.look))
         streams = await asking
     faults = await asyncio.to_thread(at_rest, server, looks[0].metrics)
@@ -349,6 +356,7 @@ def main() -> int:
     parser.add_argument("--max-batch", type=int, default=128, metavar="ROWS")
     parser.add_argument("--tokens", type=int, default=16, metavar="N", help="of each answer")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
+    parser.add_argument("--hold", type=float, default=5.0, metavar="SECONDS", help="less than 10")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     server = Server(options.requests, options.max_batch)
@@ -356,7 +364,8 @@ def main() -> int:
     try:
         expected = answers(server, options.tokens)
         for _ in range(options.rounds):
-            rounds.append(uvloop.run(one_round(server, options.requests, options.tokens, expected)))
+            asking = one_round(server, options.requests, options.tokens, options.hold, expected)
+            rounds.append(uvloop.run(asking))
             print(f"round {len(rounds)}\n{rounds[-1].told()}", flush=True)
     finally:
         status = server.stop()

@@ -24,6 +24,7 @@ def test_five_hundred_streams_at_once_lose_nothing() -> None:
         "--requests=512",
         "--tokens=24",
         "--rounds=1",
+        "--hold=0.5",
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
