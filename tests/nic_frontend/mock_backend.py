@@ -27,8 +27,9 @@ from ringbuffer.words import Status, output_record, pair_word
 class MockBackend:
     """Heaps have room for a whole context of each slot where no size is given.
 
-    `step_s` is the time between tokens. `records` chooses where they go: "both", or "arena" with stale
-    inline records. From the `device` "cpu" frontends expect no even heartbeat.
+    `step_s` is the time between tokens, `look_s` that between two looks at the ring. `records` chooses where
+    they go: "both", or "arena" with stale inline records. From the `device` "cpu" frontends expect no even
+    heartbeat.
 
     `torn` announces each record a step before it is written. `jitter` publishes a lower count now and then.
     """
@@ -47,6 +48,7 @@ class MockBackend:
         eos: int = 1,
         script: Script = count_up,
         step_s: float = 0.001,
+        look_s: float = 0.0005,
         max_grammar_words: int = 1 << 18,
         device: str = "mock",
         priorities: bool = False,
@@ -62,6 +64,7 @@ class MockBackend:
         self.eos = eos
         self.script = script
         self.step_s = step_s
+        self.look_s = look_s
         self.tokens_per_step = 1
         self.cached_tokens: int | Callable[[Row], int] = 0  # of each prompt, that the prefix cache has
         self.records = "both"
@@ -134,7 +137,7 @@ class MockBackend:
                     if row.state in (State.PREFILL_PROCESSING, State.DECODE_PROCESSING):
                         self._step(slot, row)
             if self.awake.wait(0.05):
-                time.sleep(min(0.0005, self.step_s))
+                time.sleep(min(self.look_s, self.step_s))
 
     def _observe_lease(self, lease: int) -> None:
         word = int(self.region.leases["word"][lease])
@@ -266,7 +269,7 @@ class MockBackend:
         assert row.descriptor is not None
         each, room = int(row.descriptor["prompt_logprob_words"]), int(row.descriptor["output_room"])
         first = room * (1 + int(row.descriptor["logprob_words"]))
-        for position, token in enumerate(row.prompt):
+        for position, token in enumerate(row.prompt if each else ()):  # prompts may be very long
             row.output[first + each * position :][:each] = told(position, token, each)
 
     def _write(self, slot: int, row: Row, position: int, token: int) -> None:
