@@ -238,7 +238,7 @@ def test_wrong_keys_are_answered_ever_later(
 
     def get(key: str) -> int:
         headers = {"authorization": f"Bearer {key}"}
-        return httpx.get(f"{frontend.url}/v1/models", headers=headers).status_code
+        return httpx.get(f"{frontend.url}/v1/models", headers=headers, timeout=WAIT_S).status_code
 
     began = time.monotonic()
     assert [get("wrong") for _ in range(8)] == [401] * 8

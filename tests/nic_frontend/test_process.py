@@ -39,7 +39,7 @@ def test_sigterm_lets_streams_finish(
     frontend.process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{frontend.url}/health")
+        httpx.get(f"{frontend.url}/health", timeout=WAIT_S)
     client.join()
     assert len(parse(answers[0].text)) == 100
     log = frontend.end()
@@ -76,14 +76,14 @@ def test_a_killed_frontend_leaves_its_lease_to_the_next(
     processes.append(first := Process(backend, model_dir, port))
     first.wait_ready()
     body = {"prompt": "x", "max_tokens": 400, "stream": True}
-    with httpx.stream("POST", f"{first.url}/v1/completions", json=body):
+    with httpx.stream("POST", f"{first.url}/v1/completions", json=body, timeout=WAIT_S):
         wait_until(lambda: backend.open_rows() == 1)
         first.process.kill()
     first.end()
     processes.append(second := Process(backend, model_dir, port))
     second.wait_ready()
     assert backend.open_rows() == 0
-    assert httpx.post(f"{second.url}/v1/completions", json={"prompt": "x"}).status_code == 200
+    assert httpx.post(f"{second.url}/v1/completions", json={"prompt": "x"}, timeout=WAIT_S).status_code == 200
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_more_connections_than_the_soft_limit_of_files(
     with contextlib.ExitStack() as stack:
         for _ in range(80):
             stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-        assert httpx.get(f"{frontend.url}/health").status_code == 200
+        assert httpx.get(f"{frontend.url}/health", timeout=WAIT_S).status_code == 200
     frontend.process.terminate()
     assert "ulimit" not in frontend.end()
 
@@ -173,7 +173,9 @@ def test_suspended_for_longer_than_the_lease(
     os.kill(frontend.process.pid, signal.SIGCONT)
     wait_until(lambda: int(backend.region.leases["word"][0]) & 0xFFFFFFFF == 2)
     frontend.wait_ready()
-    assert httpx.post(f"{frontend.url}/v1/completions", json={"prompt": "x"}).status_code == 200
+    assert (
+        httpx.post(f"{frontend.url}/v1/completions", json={"prompt": "x"}, timeout=WAIT_S).status_code == 200
+    )
 
 
 @pytest.mark.slow
@@ -185,7 +187,7 @@ def test_a_frontend_whose_backend_was_started_again_ends_and_says_so(
     processes.append(frontend := Process(first, model_dir, port))
     frontend.wait_ready()
     first.stop()
-    wait_until(lambda: httpx.get(f"{frontend.url}/health").status_code == 503)
+    wait_until(lambda: httpx.get(f"{frontend.url}/health", timeout=WAIT_S).status_code == 503)
     time.sleep(0.5)
     assert frontend.process.poll() is None, "there is nothing else to attach to"
     second = start_backend(first.path)

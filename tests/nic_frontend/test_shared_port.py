@@ -26,7 +26,8 @@ def test_two_processes_share_a_port(
 
 
 def ask_until_both(url: str, backend: MockBackend) -> bool:
-    assert httpx.post(f"{url}/v1/completions", json={"prompt": "x", "max_tokens": 1}).status_code == 200
+    body = {"prompt": "x", "max_tokens": 1}
+    assert httpx.post(f"{url}/v1/completions", json=body, timeout=WAIT_S).status_code == 200
     return {slot // 32 for slot, _, _ in backend.commands} == {0, 1}
 
 

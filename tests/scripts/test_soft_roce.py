@@ -13,7 +13,7 @@ from waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts/soft-roce"
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)
