@@ -161,6 +161,15 @@ def test_a_model_is_set_up_by_nobody_but_the_set_up(
     assert (done.returncode, done.stderr) == (status, told)
 
 
+def test_a_command_with_a_need_ends_with_whoever_started_it() -> None:
+    """It is the process that was started, and no child of it, which a signal would leave behind."""
+    command = [SCRIPTS / "test-needs", "dockerfile", "--", "sh", "-c", "echo $$"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, errors = process.communicate(timeout=PROGRAM_S)
+    skip_if_missing("dockerfile", subprocess.CompletedProcess(command, process.returncode, stderr=errors))
+    assert output == f"{process.pid}\n"
+
+
 def test_a_need_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     done = run([SCRIPTS / "test-needs", "nothing"], tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
