@@ -5,17 +5,23 @@ where there is none, in a guest that has two: rxe0 at 10.90.0.1, rxe1 at 10.90.0
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric import DEVICES, KEY, PASSIVE_ADDRESS, StartExchange, devices
+from fabric import DEVICES, EMULATED, KEY, PASSIVE_ADDRESS, StartExchange, devices, remote_ring
 from fixtures import *  # noqa: F403
+from fixtures import ring_of_its_own
 from harness import Frontend, StartFrontend
+from kept import end
 from mock_backend import MockBackend
 
 from gpu_backend.rdma.exchange_process import ExchangeProcess
 from gpu_backend.rdma.options import RdmaOptions
+from ringbuffer import abi
+
+PATIENT = {"attach_timeout_s": 60.0, "grant_timeout_s": 30.0}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,14 +40,46 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def exchange_of(ring: Path, key_file: Path) -> ExchangeProcess:
+    """An exchange for a ring, on the first device."""
+    return ExchangeProcess(ring, RdmaOptions(host=PASSIVE_ADDRESS, port=0, key_file=key_file))
+
+
+@pytest.fixture(scope="module")
+def backend(model_dir: Path) -> Iterator[MockBackend]:
+    """It, `exchange` and `frontend` serve all tests of a module: they start for longer than a test takes."""
+    found = MockBackend(ring_of_its_own(), model_dir, **EMULATED).start()
+    yield found
+    end(found)
+
+
+@pytest.fixture(scope="module")
+def exchange(backend: MockBackend, key_file: Path) -> Iterator[ExchangeProcess]:
+    with closing(exchange_of(backend.path, key_file)) as exchange:
+        yield exchange
+
+
+@pytest.fixture(scope="module")
+def frontend(backend: MockBackend, exchange: ExchangeProcess, model_dir: Path) -> Iterator[Frontend]:
+    found = Frontend(backend, model_dir, ring=remote_ring(exchange), **PATIENT)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def patient_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease that lasts as much longer as the guest is slower."""
+    for name in ("ringbuffer.abi", "nic_frontend.ring.backend_monitor"):
+        monkeypatch.setattr(f"{name}.LEASE_TIMEOUT_NS", 20 * abi.LEASE_TIMEOUT_NS)
+
+
 @pytest.fixture
 def start_exchange(key_file: Path) -> Iterator[StartExchange]:
     """A function that starts an exchange for a ring, on the first device; all are ended at the end."""
     started: list[ExchangeProcess] = []
 
     def start(ring: Path) -> ExchangeProcess:
-        options = RdmaOptions(host=PASSIVE_ADDRESS, port=0, key_file=key_file)
-        started.append(ExchangeProcess(ring, options))
+        started.append(exchange_of(ring, key_file))
         return started[-1]
 
     yield start
@@ -54,9 +92,7 @@ def start_frontend(model_dir: Path) -> Iterator[StartFrontend]:
     started: list[Frontend] = []
 
     def start(backend: MockBackend, **options: Any) -> Frontend:
-        started.append(
-            Frontend(backend, model_dir, **{"attach_timeout_s": 60.0, "grant_timeout_s": 30.0} | options)
-        )
+        started.append(Frontend(backend, model_dir, **PATIENT | options))
         return started[-1]
 
     yield start

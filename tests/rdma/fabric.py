@@ -12,6 +12,8 @@ from nic_frontend.options import VerbsRing
 DEVICES = Path("/sys/class/infiniband")
 KEY = b"a key for the tests of RDMA"
 PASSIVE_ADDRESS = "10.90.0.1"
+PATIENCE_S = 120.0  # nothing here takes a second on a machine that is not emulated
+EMULATED = {"step_s": 0.02, "look_s": 0.01}  # of a mock backend that leaves an emulated processor to others
 
 StartExchange = Callable[[Path], ExchangeProcess]
 
@@ -25,3 +27,8 @@ def remote_ring(exchange: ExchangeProcess, **changes: Any) -> VerbsRing:
     host, port = exchange.address.rsplit(":", 1)
     values: dict[str, Any] = {"host": host, "port": int(port), "key": KEY, "rdma_device": devices()[-1]}
     return VerbsRing(**(values | changes))
+
+
+def expected(n: int) -> str:
+    """What a mock backend says in n tokens."""
+    return "".join(chr(0x21 + i) for i in range(n))

@@ -7,12 +7,13 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from fabric import KEY, StartExchange, devices
-from harness import StartBackend, wait_until
+from fabric import KEY, devices
+from harness import wait_until
 from mock_backend import MockBackend
 from pyverbs_initiator import Initiator
 from scripted_answers import echo
 
+from gpu_backend.rdma.exchange_process import ExchangeProcess
 from nic_frontend.library import crc32c
 from nic_frontend.transport.exchange_client import Exchange
 from ringbuffer import abi
@@ -25,24 +26,19 @@ WC_REMOTE_INVALID = 9  # IBV_WC_REM_INV_REQ_ERR
 
 
 @pytest.fixture
-def backend(start_backend: StartBackend) -> MockBackend:
-    return start_backend(step_s=0.02, script=echo)
-
-
-@pytest.fixture
-def initiator(backend: MockBackend, start_exchange: StartExchange) -> Iterator[Initiator]:
+def initiator(backend: MockBackend, exchange: ExchangeProcess) -> Iterator[Initiator]:
     """Connected to the ring, with the backend's only lease."""
-    host, port = start_exchange(backend.path).address.rsplit(":", 1)
+    host, port = exchange.address.rsplit(":", 1)
     with ExitStack() as owned:
-        exchange = Exchange(host, int(port), KEY)
-        owned.callback(exchange.close)
+        connection = Exchange(host, int(port), KEY)
+        owned.callback(connection.close)
         found = Initiator(devices()[-1])
         owned.callback(found.close)
         fingerprint = backend.region.header["fingerprint"][0].tobytes()
         claim = Claim(abi.ABI_VERSION, abi.RING_LAYOUT_HASH, fingerprint, None, None, found.address())
-        grant = exchange.claim(claim)
+        grant = connection.claim(claim)
         found.connect(grant)
-        exchange.keep(lambda why: None)
+        connection.keep(lambda why: None)
         assert (grant.lease, grant.bytes, grant.read_back_needed) == (0, backend.region.n_bytes, False)
         yield found
 
@@ -53,6 +49,7 @@ def test_it_reads_the_ring(backend: MockBackend, initiator: Initiator) -> None:
 
 
 def test_it_submits_and_is_answered(backend: MockBackend, initiator: Initiator) -> None:
+    backend.script = echo
     at = backend.geometry.offsets()
     initiator.publish(at["leases"], pair_word(1, 1))
     granted = pair_word(1, LeaseState.GRANTED)
