@@ -1,11 +1,10 @@
 /* Enough of CUDA to run kernels on the CPU, one block at a time, or a cluster's or all of a grid's blocks in turns.
  *
- * A thread is a fiber that gives way at barriers and warp collectives only, and every round resumes the
- * block's threads in another order: a missing barrier shows as a wrong result. A collective that not all
- * lanes of a warp reach, or that reads a lane that is not there, ends the process with a message. Dynamic
- * shared memory and the upper ends of stacks are full of NaNs at first, and what the kernel before writes until that
- * has ended; static shared memory holds what the last block
- * left, and blocks that run in turns may not use it. Built with UBSan, which checks alignment and array bounds.
+ * Threads run in an order that changes all the time, and warps run ahead of each other (threads.h): a missing barrier
+ * shows as a wrong result. A collective that not all lanes of a warp reach, or that reads a lane that is not there,
+ * ends the process with a message. Dynamic shared memory and the upper ends of stacks are full of NaNs at first, and
+ * what the kernel before writes until that has ended; static shared memory holds what the last block left, and blocks
+ * that run in turns may not use it. Built with UBSan, which checks alignment and array bounds.
  */
 #ifndef BLINK_EMULATOR_CUDA_H
 #define BLINK_EMULATOR_CUDA_H

@@ -1,5 +1,6 @@
-/* Threads of the emulator: a thread is a fiber that gives way at barriers and warp collectives only, and every round
- * resumes the blocks' threads in another order. Barriers, memory and checks; what CUDA calls them is in cuda.h.
+/* Threads of the emulator: a thread is a fiber that gives way at barriers, warp collectives and polls only. Every round
+ * resumes the threads that can go on in another order, and lets some warps run ahead of others. Barriers, memory and
+ * checks; what CUDA calls them is in cuda.h.
  */
 #ifndef BLINK_EMULATOR_THREADS_H
 #define BLINK_EMULATOR_THREADS_H
