@@ -22,6 +22,10 @@ READY = "import os, sys, time; fd = int(sys.argv[2].split('=')[1]); os.write(fd,
 STAYS = READY + "time.sleep(10_000)"
 
 
+def ends_when_there_is(path: Path) -> str:
+    return READY + f"while not os.path.exists({str(path)!r}): time.sleep(0.01)\nsys.exit(3)"
+
+
 def plan(
     name: str, *, frontend: str, backend: list[str] | None = None, timeout_s: float = START_S
 ) -> SupervisorOptions:
@@ -47,14 +51,17 @@ def plan(
 Said = list[tuple[float, str]]  # when, and what; the last is the exit status
 
 
-def supervise(chosen: SupervisorOptions, stop_at: str = "") -> Said:
-    """Runs a supervisor in this process, and signals it when it has said such a line."""
+def supervise(chosen: SupervisorOptions, stop_at: str = "", served: Path | None = None) -> Said:
+    """Runs a supervisor in this process, and signals it when it has said such a line. When it says that it
+    serves, there is a file `served`."""
     said: Said = []
     tell = supervisor.say
 
     def say(line: str) -> None:
         said.append((time.monotonic(), line))
         tell(line)
+        if served and "ready after" in line:
+            served.touch()
         if stop_at and stop_at in line:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -66,8 +73,11 @@ def supervise(chosen: SupervisorOptions, stop_at: str = "") -> Said:
 
 
 @pytest.mark.slow
-def test_a_frontend_that_does_not_stay_up_is_started_ever_later() -> None:
-    said = supervise(plan("flapping", frontend=READY + "sys.exit(3)"), stop_at="again in 2 s")
+def test_a_frontend_that_does_not_stay_up_is_started_ever_later(tmp_path: Path) -> None:
+    """If it ended before the service is announced, that would be the end of all."""
+    served = tmp_path / "served"
+    chosen = plan("flapping", frontend=ends_when_there_is(served))
+    said = supervise(chosen, stop_at="again in 2 s", served=served)
     starts = [(at, line) for at, line in said if "starting frontend 0 again" in line]
     assert [line for _, line in starts] == [
         "starting frontend 0 again",
@@ -80,12 +90,9 @@ def test_a_frontend_that_does_not_stay_up_is_started_ever_later() -> None:
 
 @pytest.mark.slow
 def test_a_backend_that_does_not_stay_up_is_given_up(tmp_path: Path) -> None:
-    """It ends when its frontend is up."""
-    up = tmp_path / "up"
-    frontend = READY + f"open({str(up)!r}, 'w').close(); time.sleep(10_000)"
-    backend = READY + f"while not os.path.exists({str(up)!r}): time.sleep(0.01)\nsys.exit(3)"
-    said = supervise(plan("dying", frontend=frontend, backend=["-c", backend]))
-    lines = [line for _, line in said]
+    served = tmp_path / "served"
+    chosen = plan("dying", frontend=STAYS, backend=["-c", ends_when_there_is(served)])
+    lines = [line for _, line in supervise(chosen, served=served)]
     assert sum("the backend ended with exit status 3" in line for line in lines) == 3
     assert "starting the backend again in 1 s" in lines
     assert "the backend ended with exit status 3; stopping" in lines
