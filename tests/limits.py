@@ -1,7 +1,8 @@
 """How long tests wait before they call something stuck, in seconds.
 
 These bound a hang, also on a machine that is busy with other things; no verdict depends on them. A test that
-judges how long something takes says its own bound, and is marked `alone`.
+judges how long something takes by the clock says its own bound, and is marked `alone`; what judges the
+processor's time, or that something takes at least so long, need not be alone.
 """
 
 from __future__ import annotations

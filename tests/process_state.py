@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from limits import WAIT_S
@@ -50,3 +52,35 @@ def stop(pid: int, timeout_s: float = WAIT_S) -> None:
             return False
 
     wait_until(stopped, timeout_s, "stopped")
+
+
+@contextlib.contextmanager
+def stopped(pid: int, timeout_s: float = WAIT_S) -> Iterator[None]:
+    """As stop, until the block ends."""
+    stop(pid, timeout_s)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def slowed(process: int) -> Iterator[None]:
+    """It runs for a tenth of the time, until the block ends or the process does."""
+    ended = threading.Event()
+
+    def slow() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            while not ended.is_set():
+                os.kill(process, signal.SIGSTOP)
+                ended.wait(0.045)
+                os.kill(process, signal.SIGCONT)
+                ended.wait(0.005)
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

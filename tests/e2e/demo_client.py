@@ -94,7 +94,7 @@ async def read_stream(client: httpx.AsyncClient, path: str, body: Body) -> Reply
         if response.status_code != 200:
             return Reply(response.status_code, (await response.aread()).decode())
         async for line in response.aiter_lines():
-            if not line:
+            if not line or line.startswith(":"):  # a comment, which keeps a silent connection open
                 continue
             last = line.removeprefix("data: ")
             if last == "[DONE]":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,21 @@ FLAGS += ["-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
-@pytest.fixture(scope="session", autouse=True)
-def memory_is_kept() -> None:
+@pytest.fixture(scope="package", autouse=True)
+def memory_is_kept() -> Iterator[None]:
     """Arrays of megabytes that a test has freed serve the next: a quarter of the time of these tests went
     into the zeros that the kernel writes to memory which it gives again and again. A C library that has no
-    such options, or refuses them, is only slower."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    such options is only slower."""
+    c_library = ctypes.CDLL(None)
+    if not hasattr(c_library, "mallopt"):
+        yield
+        return
     for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-        if mallopt is not None:
-            mallopt(option, 1 << 30)
+        c_library.mallopt(option, 1 << 30)
+    yield
+    for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+        c_library.mallopt(option, 128 << 10)  # as it was
+    c_library.malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -97,8 +97,8 @@ def large(turns: Turns, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fr
         patch.setattr(Service, "start", lambda service: turns.start(service))
         patch.setattr(backend_monitor, "EMULATION_PATIENCE_NS", int(1e9 * WAIT_S))
         frontend = Frontend(backend, directory, max_body_bytes=SIZE + (1 << 20), body_memory_bytes=1 << 30)
-    yield frontend
-    frontend.stop()
+        yield frontend
+        frontend.stop()
     backend.stop()
 
 

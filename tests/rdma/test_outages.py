@@ -61,16 +61,16 @@ def test_streams_outlive_a_cable_that_is_pulled_for_a_moment(
 
 def test_a_cable_that_is_pulled_for_long(backend: MockBackend, frontend: Frontend, cable: Any) -> None:
     epoch = frontend.service.lease.epoch
-    backend.step_s = 0.2
-    stream = Stream(frontend.url, 90)
-    wait_until(lambda: stream.text, PATIENCE_S)
-    cable("down")
-    stream.join()
-    assert stream.error
-    assert expected(90).startswith(stream.text)
-    assert frontend.client.post("/v1/completions", json={"prompt": "x"}).status_code == 503
-    cable("up")
-    backend.step_s = 0.02
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "step_s", 0.2)
+        stream = Stream(frontend.url, 90)
+        wait_until(lambda: stream.text, PATIENCE_S)
+        cable("down")
+        stream.join()
+        assert stream.error
+        assert expected(90).startswith(stream.text)
+        assert frontend.client.post("/v1/completions", json={"prompt": "x"}).status_code == 503
+        cable("up")
     wait_until(lambda: healthy(frontend), PATIENCE_S)
     assert frontend.service.lease.epoch > epoch
     answer = frontend.client.post("/v1/completions", json={"prompt": ["x"] * 64, "max_tokens": 2})

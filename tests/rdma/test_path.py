@@ -5,8 +5,6 @@ The guest is emulated and about twenty times slower than a machine: numbers are 
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from fabric import EMULATED, PATIENCE_S, StartExchange, expected, remote_ring
 from harness import Frontend, StartBackend, StartFrontend, wait_until
 from mock_backend import MockBackend
-from process_state import stop
+from process_state import stopped
 from sse import events, text_of
 
 from gpu_backend.rdma.exchange_process import ExchangeProcess
@@ -83,15 +81,14 @@ def test_a_thousand_requests_and_a_passive_host_that_sleeps(
     backend: MockBackend, exchange: ExchangeProcess, frontend: Frontend
 ) -> None:
     """V8: with the exchange stopped, nothing on the backend's host but the scheduler runs for them."""
-    stop(exchange.pid, PATIENCE_S)
-    before, began, n_before = turns_on_a_core(exchange.pid), time.monotonic(), len(backend.accepted)
-    for burst in range(20):
-        prompts = [[10 + burst, 10 + i] for i in range(50)]
-        answer = frontend.client.post("/v1/completions", json={"prompt": prompts, "max_tokens": 4})
-        assert [choice["text"] for choice in answer.json()["choices"]] == [expected(4)] * 50
-        wait_until(lambda: frontend.service.tracker.slots.n_free == 64, PATIENCE_S)
-    after, took = turns_on_a_core(exchange.pid), time.monotonic() - began
-    os.kill(exchange.pid, signal.SIGCONT)
+    with stopped(exchange.pid, PATIENCE_S):
+        before, began, n_before = turns_on_a_core(exchange.pid), time.monotonic(), len(backend.accepted)
+        for burst in range(20):
+            prompts = [[10 + burst, 10 + i] for i in range(50)]
+            answer = frontend.client.post("/v1/completions", json={"prompt": prompts, "max_tokens": 4})
+            assert [choice["text"] for choice in answer.json()["choices"]] == [expected(4)] * 50
+            wait_until(lambda: frontend.service.tracker.slots.n_free == 64, PATIENCE_S)
+        after, took = turns_on_a_core(exchange.pid), time.monotonic() - began
     print(f"1000 requests in {took:.1f} s")
     assert after == before
     ran = [tuple(row.prompt) for row in backend.accepted[n_before:]]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ from graph import ROOT, RUN, Graph, Worker
 from graph_stream import Stream
 from limits import START_S, WAIT_S
 from needs import skip_if_missing
+from process_state import slowed
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -74,28 +73,6 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
         yield graph
     finally:
         graph.close()
-
-
-@contextlib.contextmanager
-def slowed(process: int) -> Iterator[None]:
-    """It runs for a tenth of the time, until the block ends or the process does."""
-    ended = threading.Event()
-
-    def slow() -> None:
-        with contextlib.suppress(ProcessLookupError):
-            while not ended.is_set():
-                os.kill(process, signal.SIGSTOP)
-                ended.wait(0.045)
-                os.kill(process, signal.SIGCONT)
-                ended.wait(0.005)
-
-    thread = threading.Thread(target=slow)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def admitted(workers: list[Worker]) -> list[int]:

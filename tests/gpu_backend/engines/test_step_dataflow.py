@@ -88,8 +88,8 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
 
 
 def outermost(step: SymbolicStep, shapes: Iterable[Shape]) -> list[Shape]:
-    """The first and the last of the shapes of a kind that launch the same kernels: of those between them
-    only the numbers of rows differ."""
+    """The first and the last of the shapes of a kind that launch the same kernels. Those between them differ
+    in numbers of rows, and in the rows of a tile, which a symbolic matmul does not look at."""
     alike: dict[tuple[StepKind, tuple[str, ...]], list[Shape]] = {}
     for shape in shapes:
         alike.setdefault((shape.kind, step.kernels(shape)), []).append(shape)
