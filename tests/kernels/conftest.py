@@ -17,7 +17,7 @@ FLAGS += ["-fsanitize=alignment,bounds", "-fno-sanitize-recover=all"]
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def memory_is_kept() -> Iterator[None]:
     """Arrays of megabytes that a test has freed serve the next: a quarter of the time of these tests went
     into the zeros that the kernel writes to memory which it gives again and again. A C library that has no
