@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fuzz.body_cases import Drawer
 from fuzz.large_shapes import (
+    BOUNDS,
     GROWING_SCHEMAS,
     LISTS,
     MAPS,
@@ -51,7 +52,8 @@ NESTS = (
     nested('{"a":[1.5],"b":', '"x"', "}"),
     nested('{"type":"object","properties":{"a":', WHOLE, "}}"),
 )
-ALWAYS_LEFT_OUT = ("prompt_logprobs",)  # the mock backend would write them for a minute
+# The mock backend would write for minutes: as many tokens as it may, or scores of a long prompt.
+ALWAYS_LEFT_OUT = {"prompt_logprobs", "max_completion_tokens", *BOUNDS.values()}
 
 
 class LargeCase(NamedTuple):
@@ -120,7 +122,8 @@ class LargeDrawer:
         }
         places: list[Place] = []
         for name in rng.sample([*root["properties"]], len(root["properties"])):
-            if len(places) < n and (make := self._growing(root["properties"][name], 0)) is not None:
+            may_grow = name not in ALWAYS_LEFT_OUT and len(places) < n
+            if may_grow and (make := self._growing(root["properties"][name], 0)) is not None:
                 places.append(Place(path, name, make))
                 others.pop(name, None)
         return [place._replace(others=others) for place in places]

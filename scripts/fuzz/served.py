@@ -136,7 +136,8 @@ def main(special: dict[str, Any], options: dict[str, Any]) -> None:
     from nic_frontend.service import Service
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-    turns, lock = Turns(), LockHolds()
+    turns = Turns()
+    lock = LockHolds(turns)
     with (
         tempfile.TemporaryDirectory(prefix="blink-fuzz-") as folder,
         mock.patch.object(Service, "start", lambda service: turns.start(service)),

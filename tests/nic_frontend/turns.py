@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from limits import WAIT_S
 
@@ -23,10 +22,12 @@ class Turns:
 
     def __init__(self) -> None:
         self.longest_s = 0.0
+        self.thread: int | None = None  # the loop's
         self._looked = threading.Event()
 
     async def start(self, service: Service) -> None:
         """In the place of Service.start."""
+        self.thread = threading.get_ident()
         self._task = asyncio.create_task(self._watch())
         await self._start(service)
 
@@ -56,36 +57,38 @@ class Turns:
 class LockHolds:
     """Measures how long a thread of this process keeps Python's lock, by a thread that needs it every so
     often. What counts is the CPU time of the busiest other thread while this one waited for the lock, and
-    not for a core.
+    not for a core. The loop of `turns` is left out, whose holds show as turns: it gives the lock up for a
+    moment at each write to a socket, and takes it back before a thread that waits has woken, so that this one
+    may wait through many turns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns | None = None) -> None:
         self.longest_s = 0.0
+        self._turns = turns
         threading.Thread(target=self._watch, name="lock holds", daemon=True).start()
 
     def _watch(self) -> None:
-        me = threading.get_native_id()
-        before, then = _ran_and_queued_s(), time.monotonic()
+        """Between two looks it takes the lock twice: each time that it does, it may wait for a while."""
+        schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)  # this thread's, for ever
+        before, queued_before, then = _ran_s(), _queued_s(schedstat), time.monotonic()
         while True:
             time.sleep(LOOK_S)
-            now, at = _ran_and_queued_s(), time.monotonic()
-            queued_s = now[me][1] - before[me][1]
-            busiest_s = max(
-                ran_s - before[thread][0]
-                for thread, (ran_s, _) in now.items()
-                if thread in before and thread != me
-            )
-            self.longest_s = max(self.longest_s, min(busiest_s, at - then - LOOK_S - queued_s))
-            before, then = now, at
+            queued = _queued_s(schedstat)
+            now, at = _ran_s(), time.monotonic()
+            judged_elsewhere = (threading.get_ident(), self._turns.thread if self._turns else None)
+            others = [thread for thread in now if thread in before and thread not in judged_elsewhere]
+            busiest_s = max((now[thread] - before[thread] for thread in others), default=0.0)
+            waited_s = at - then - LOOK_S - (queued - queued_before)
+            self.longest_s = max(self.longest_s, min(busiest_s, waited_s))
+            before, queued_before, then = now, queued, at
 
 
-def _ran_and_queued_s() -> dict[int, tuple[float, float]]:
-    """Of each thread that runs Python: its CPU time, and its time on a queue for a core
-    (proc_pid_schedstat(5)).
-    """
-    found = {}
-    for thread in threading.enumerate():
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            ran, queued, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
-            found[thread.native_id or 0] = int(ran) / 1e9, int(queued) / 1e9
-    return found
+def _ran_s() -> dict[int, float]:
+    """The CPU time of each thread that runs Python. Nobody else has the lock meanwhile, so none ends."""
+    threads = [thread.ident for thread in threading.enumerate() if thread.ident is not None]
+    return {thread: time.clock_gettime(time.pthread_getcpuclockid(thread)) for thread in threads}
+
+
+def _queued_s(schedstat: int) -> float:
+    """The time of a thread on a queue for a core (proc_pid_schedstat(5))."""
+    return int(os.pread(schedstat, 100, 0).split()[1]) / 1e9
