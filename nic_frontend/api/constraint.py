@@ -116,7 +116,8 @@ def chosen(
     for name in names or ():
         if name not in given:
             raise bad_request(
-                f"'tool_choice' names {name!r}, which is none of the 'tools' that the model can be shown",
+                f"'tool_choice' names {name[:100]!r}, "
+                "which is none of the 'tools' that the model can be shown",
                 "tool_choice",
                 "invalid_value",
             )

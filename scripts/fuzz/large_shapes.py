@@ -182,6 +182,9 @@ TEXTS: dict[str, Callable[[Make], Place]] = {
     "model": lambda made: Place(CHAT, "model", made, SPOKEN),
     "salt": lambda made: Place(CHAT, "cache_salt", made, SPOKEN),
     "name of a tool": lambda made: Place(CHAT, "tools", within('[{"function":{"name":', made, "}}]"), SPOKEN),
+    "name of the tool that is chosen": lambda made: Place(
+        CHAT, "tool_choice", within('{"type":"function","function":{"name":', made, "}}"), SPOKEN
+    ),
     "bad word": lambda made: Place(CHAT, "bad_words", within("[", made, "]"), SPOKEN),
     "unknown field": lambda made: Place(CHAT, "", within("", made, ":1"), SPOKEN),
     "option": lambda made: Place(CHAT, "chat_template_kwargs", within("{", made, ":1}"), SPOKEN),
