@@ -24,13 +24,16 @@ MAP_NOT_PLAIN = 65
 MAPS = 66
 MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
-STEP_LAYOUT_HASH = 0xbaeb3a1b283c7de0
+MAX_DRAFTS = 14
+GRAMMAR_STATES = 16
+STEP_LAYOUT_HASH = 0xe4c919c21ad17a0d
 
 
 class Emit(IntEnum):
     NOTHING = 0
     TOKEN = 1
     LOGPROBS = 2
+    CHECKED = 3
 
 
 class StepKind(IntEnum):
@@ -41,7 +44,7 @@ class StepKind(IntEnum):
 
 
 Shape = np.dtype({
-    "names": ["kind", "tokens", "batch_slots", "reserved"],
+    "names": ["kind", "tokens", "batch_slots", "verifies"],
     "formats": ["<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 4, 8, 12],
     "itemsize": 16,

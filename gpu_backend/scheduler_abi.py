@@ -36,7 +36,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0x34bd7dff3886b23c
+SCHEDULER_LAYOUT_HASH = 0x45cd57af328fa7fa
 
 
 class SequenceUse(IntEnum):
@@ -54,10 +54,10 @@ Request = np.dtype({
 })
 
 Sequence = np.dtype({
-    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84],
-    "itemsize": 88,
+    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind", "indexed", "n_drafts", "acceptance", "unchecked"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100],
+    "itemsize": 104,
 })
 
 ClientCount = np.dtype({
@@ -126,13 +126,13 @@ KvEventState = np.dtype({
 SchedulerState = np.dtype({
     "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", KvEventState, ("<u8", (2,)), Staging, GrammarReading, "<u8", Stats, (LeaseRecord, (32,)), (ClientCount, (4096,)), ("<u8", (512,))],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 528, 1552, 67088],
-    "itemsize": 71184,
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 208, 224, 248, 280, 288, 552, 1576, 67112],
+    "itemsize": 71208,
 })
 
 SchedulerConfig = np.dtype({
-    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "seen", "requests", "sequences", "free_pages", "pages", "page_tokens", "page_index", "idle_pages", "kv_events", "kv_event_queue", "kv_event_told", "grammar_places", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "n_index", "n_idle", "prefix_cache", "attention_keys", "stage_words", "kv_event_capacity", "kv_event_bytes", "n_kv_event_queue", "host_pages", "copy_shape", "n_grammar_places", "max_grammar_words", "priorities", "hash_key", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 288, 504, 512, 520, 528, 536, 544, 552, 560, 568, 576, 584, 592, 600, 608, 616, 624, 632, 640, 648, 656, 664, 668, 672, 676, 680, 684, 688, 692, 696, 700, 704, 708, 712, 716, 720, 724, 728, 732, 736, 740, 744, 752, 760, 768],
-    "itemsize": 776,
+    "names": ["header", "leases", "lease_acks", "request_words", "descriptors", "progress", "prompts", "outputs", "n_slots", "n_leases", "prompt_heap", "output_heap", "tables", "sets", "shapes", "executables", "decode_lookup", "prefill_lookup", "mixed_lookup", "verify_lookup", "seen", "requests", "sequences", "free_pages", "pages", "page_tokens", "page_index", "idle_pages", "kv_events", "kv_event_queue", "kv_event_told", "grammar_places", "shape_times", "trace", "state", "n_shapes", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens", "mixed_share", "max_batch", "n_index", "n_idle", "prefix_cache", "attention_keys", "stage_words", "kv_event_capacity", "kv_event_bytes", "n_kv_event_queue", "host_pages", "copy_shape", "n_grammar_places", "max_grammar_words", "priorities", "max_drafts", "max_verify_rows", "longest_match", "shortest_match", "n_draft_places", "simulates_acceptance", "acceptance_chances", "draft_places", "hash_key", "arm_margin_ns", "scan_interval_ns", "step_timeout_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", Tables, (StepSet, (3,)), "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (14,)), "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 76, 80, 288, 504, 512, 520, 528, 536, 544, 552, 560, 568, 576, 584, 592, 600, 608, 616, 624, 632, 640, 648, 656, 664, 672, 676, 680, 684, 688, 692, 696, 700, 704, 708, 712, 716, 720, 724, 728, 732, 736, 740, 744, 748, 752, 756, 760, 764, 768, 772, 776, 832, 840, 848, 856, 864],
+    "itemsize": 872,
 })

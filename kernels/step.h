@@ -36,12 +36,15 @@ extern "C" {
 #define BLINK_MAPS 66
 #define BLINK_MOST_TOKEN_BYTES 4095 /* a longer token counts as one that has none */
 #define BLINK_DEAD_END 0xfffffffeu  /* likewise: its grammar allows no token, or none that may be sampled yet */
+#define BLINK_MAX_DRAFTS 14         /* tokens that one step may check of a sequence, beside the one that it knows */
+#define BLINK_GRAMMAR_STATES 16     /* of a sequence: one for each row of a step, and the one from which they follow */
 
 /* What a batch slot's logits are for. */
 enum blink_emit {
-  BLINK_EMIT_NOTHING = 0, /* a chunk that does not end its prompt (E4) */
-  BLINK_EMIT_TOKEN = 1,   /* a token is sampled */
-  BLINK_EMIT_LOGPROBS = 2 /* how likely the prompt's next token was */
+  BLINK_EMIT_NOTHING = 0,  /* a chunk that does not end its prompt (E4) */
+  BLINK_EMIT_TOKEN = 1,    /* a token is sampled */
+  BLINK_EMIT_LOGPROBS = 2, /* how likely the prompt's next token was */
+  BLINK_EMIT_CHECKED = 3   /* a token is sampled, to be compared with the draft that the history has there (E27) */
 };
 
 enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP_MIXED = 2, BLINK_STEP_COPY = 3 };
@@ -50,6 +53,10 @@ enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP
  * prefill step packs the prompts' chunks one after the other; each chunk is a batch slot. A mixed step has both, the
  * sequences that decode first.
  *
+ * A verify step is a decode step in which a sequence may have several tokens: the one that is known, and behind it
+ * drafts, guesses of what comes next, at consecutive positions. Each has a batch slot of its own, which samples what
+ * comes behind it, so one step may find several tokens. Only shapes that `verify` run such steps.
+ *
  * A copy step computes nothing. It moves KV pages between the device and host memory: its token i stands for a page
  * that is copied, from page token_sequence[i] to page token_position[i]. Pages from total_pages on are the host's. No
  * page is both read and written in one copy step, and none is written twice (E25). */
@@ -57,7 +64,7 @@ struct blink_shape {
   uint32_t kind;        /* enum blink_step_kind */
   uint32_t tokens;      /* capacity */
   uint32_t batch_slots; /* capacity */
-  uint32_t reserved;
+  uint32_t verifies;    /* a decode shape whose sequences may have several tokens each */
 };
 
 struct blink_step_head {
@@ -90,11 +97,12 @@ struct blink_step_set {
   uint32_t* token_position; /* [tokens] S: its position in the sequence; its id is history[sequence][position] */
   uint32_t* batch_sequence; /* [batch_slots] S */
   uint32_t* batch_first;    /* [batch_slots] S: index in this step of the batch slot's first token; batch_last + 1
-                               where the last is a token of another batch slot's, and its logits alone are wanted */
+                               where the last is a token of another batch slot's, and its logits alone are wanted. In a
+                               verify step, that of its sequence's first token (E27) */
   uint32_t* batch_last;     /* [batch_slots] S: ... of its last token, whose hidden state is sampled from */
   uint32_t* batch_emit;     /* [batch_slots] S: enum blink_emit */
-  uint32_t*
-      out_token; /* [batch_slots] E: the sampled token, also stored at history[sequence][position of batch_last + 1] */
+  uint32_t* out_token; /* [batch_slots] E: the sampled token, also stored at history[sequence][position of batch_last +
+                          1], but for one that is checked */
   uint64_t* out_logprobs; /* [batch_slots][BLINK_LOGPROB_WORDS] E: as many as the request asks for (extents.h) */
 };
 
@@ -150,8 +158,9 @@ struct blink_tables {
   /* Of requests that have a grammar (ringbuffer/grammar.h) */
   uint32_t* grammars;   /* words (S); what lies there stays while a sequence that is named in a step has it (S21) */
   uint32_t* grammar_at; /* [n_sequences] where the sequence's begins, in words (S) */
-  struct blink_grammar_state* grammar_states; /* [n_sequences][2] (E): where its answer of n tokens stands, at
-                                                 [n % 2], once a step has sampled what comes behind these */
+  struct blink_grammar_state* grammar_states; /* [n_sequences][BLINK_GRAMMAR_STATES] (E): where its answer of n tokens
+                                                 stands, at [n % BLINK_GRAMMAR_STATES], once a step has sampled what
+                                                 comes behind these */
   struct blink_vocabulary vocabulary;
 };
 

@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0xbaeb3a1b283c7de0ull
+#define BLINK_STEP_LAYOUT_HASH 0xe4c919c21ad17a0dull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -11,7 +11,7 @@ BLINK_ASSERT(sizeof(struct blink_shape) == 16, "blink_shape");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape, kind) == 0, "blink_shape.kind");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape, tokens) == 4, "blink_shape.tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape, batch_slots) == 8, "blink_shape.batch_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_shape, reserved) == 12, "blink_shape.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shape, verifies) == 12, "blink_shape.verifies");
 BLINK_ASSERT(sizeof(struct blink_step_head) == 256, "blink_step_head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, id) == 0, "blink_step_head.id");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, kind) == 8, "blink_step_head.kind");
@@ -80,7 +80,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_
   X(blink_shape, kind) \
   X(blink_shape, tokens) \
   X(blink_shape, batch_slots) \
-  X(blink_shape, reserved) \
+  X(blink_shape, verifies) \
   X(blink_step_head, id) \
   X(blink_step_head, kind) \
   X(blink_step_head, shape) \

@@ -29,7 +29,7 @@ OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
 SHOWN_STEPS = 64
-RING_LAYOUT_HASH = 0x3f612c1c756b0e43
+RING_LAYOUT_HASH = 0xe759a59f9986e411
 
 
 class State(IntEnum):
@@ -111,10 +111,10 @@ class KvEventKind(IntEnum):
 
 
 Stats = np.dtype({
-    "names": ["steps", "decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "idle_polls", "tokens", "prompt_tokens", "admitted", "completed", "cancelled", "failed", "preempted", "zombie_rows", "torn_payloads", "leases_reclaimed", "prefix_queries", "prefix_hits", "prefix_lookups", "prefix_lookup_ns", "prefix_insertions", "prefix_insertion_ns", "prefix_evictions", "prefix_eviction_ns", "running", "waiting", "free_pages", "cached_pages", "longest_turn_ns"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232],
-    "itemsize": 240,
+    "names": ["steps", "decode_steps", "prefill_steps", "launches", "refused_launches", "relaunches", "idle_polls", "tokens", "prompt_tokens", "admitted", "completed", "cancelled", "failed", "preempted", "zombie_rows", "torn_payloads", "leases_reclaimed", "prefix_queries", "prefix_hits", "prefix_lookups", "prefix_lookup_ns", "prefix_insertions", "prefix_insertion_ns", "prefix_evictions", "prefix_eviction_ns", "drafts", "draft_tokens", "accepted_tokens", "running", "waiting", "free_pages", "cached_pages", "longest_turn_ns"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256],
+    "itemsize": 264,
 })
 
 ShownStep = np.dtype({
@@ -126,9 +126,9 @@ ShownStep = np.dtype({
 
 Header = np.dtype({
     "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "max_grammar_words", "fingerprint", "model_name", "device_name", "kv_events_offset", "kv_event_capacity", "kv_event_bytes", "max_prefill_tokens", "priorities", "n_eos", "eos", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats", "pad3", "steps"],
-    "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), ("u1", (164,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats, ("<u8", (2,)), (ShownStep, (64,))],
-    "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 296, 300, 304, 308, 312, 316, 348, 512, 520, 640, 648, 656, 664, 672, 768, 1008, 1024],
-    "itemsize": 3072,
+    "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), ("u1", (164,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats, ("<u8", (15,)), (ShownStep, (64,))],
+    "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 296, 300, 304, 308, 312, 316, 348, 512, 520, 640, 648, 656, 664, 672, 768, 1032, 1152],
+    "itemsize": 3200,
 })
 
 Lease = np.dtype({

@@ -192,7 +192,7 @@ struct blink_header {
   uint64_t fault_detail; /* the runtime's error code or the step's id, as enum blink_fault says */
   uint8_t pad2[96];
   struct blink_stats stats;
-  uint64_t pad3[2];
+  uint64_t pad3[15];
   struct blink_shown_step steps[64]; /* BLINK_SHOWN_STEPS */
 };
 

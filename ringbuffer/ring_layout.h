@@ -1,13 +1,13 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0x3f612c1c756b0e43ull
+#define BLINK_RING_LAYOUT_HASH 0xe759a59f9986e411ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_stats) == 240, "blink_stats");
+BLINK_ASSERT(sizeof(struct blink_stats) == 264, "blink_stats");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, steps) == 0, "blink_stats.steps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, decode_steps) == 8, "blink_stats.decode_steps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefill_steps) == 16, "blink_stats.prefill_steps");
@@ -33,17 +33,20 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_insertions) == 168, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_insertion_ns) == 176, "blink_stats.prefix_insertion_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_evictions) == 184, "blink_stats.prefix_evictions");
 BLINK_ASSERT(__builtin_offsetof(struct blink_stats, prefix_eviction_ns) == 192, "blink_stats.prefix_eviction_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, running) == 200, "blink_stats.running");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, waiting) == 208, "blink_stats.waiting");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, free_pages) == 216, "blink_stats.free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, cached_pages) == 224, "blink_stats.cached_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_stats, longest_turn_ns) == 232, "blink_stats.longest_turn_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, drafts) == 200, "blink_stats.drafts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, draft_tokens) == 208, "blink_stats.draft_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, accepted_tokens) == 216, "blink_stats.accepted_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, running) == 224, "blink_stats.running");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, waiting) == 232, "blink_stats.waiting");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, free_pages) == 240, "blink_stats.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, cached_pages) == 248, "blink_stats.cached_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_stats, longest_turn_ns) == 256, "blink_stats.longest_turn_ns");
 BLINK_ASSERT(sizeof(struct blink_shown_step) == 32, "blink_shown_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, id) == 0, "blink_shown_step.id");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, start_ns) == 8, "blink_shown_step.start_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, done_ns) == 16, "blink_shown_step.done_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, tokens) == 24, "blink_shown_step.tokens");
-BLINK_ASSERT(sizeof(struct blink_header) == 3072, "blink_header");
+BLINK_ASSERT(sizeof(struct blink_header) == 3200, "blink_header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, magic) == 0, "blink_header.magic");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, layout_hash) == 8, "blink_header.layout_hash");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, abi_version) == 16, "blink_header.abi_version");
@@ -85,8 +88,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault) == 656, "blink_heade
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault_detail) == 664, "blink_header.fault_detail");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 672, "blink_header.pad2");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 768, "blink_header.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad3) == 1008, "blink_header.pad3");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, steps) == 1024, "blink_header.steps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad3) == 1032, "blink_header.pad3");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, steps) == 1152, "blink_header.steps");
 BLINK_ASSERT(sizeof(struct blink_lease) == 128, "blink_lease");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, word) == 0, "blink_lease.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, timeout_ns) == 8, "blink_lease.timeout_ns");
@@ -173,6 +176,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_stats, prefix_insertion_ns) \
   X(blink_stats, prefix_evictions) \
   X(blink_stats, prefix_eviction_ns) \
+  X(blink_stats, drafts) \
+  X(blink_stats, draft_tokens) \
+  X(blink_stats, accepted_tokens) \
   X(blink_stats, running) \
   X(blink_stats, waiting) \
   X(blink_stats, free_pages) \

@@ -29,6 +29,9 @@ struct blink_stats {
   uint64_t prefix_insertion_ns;
   uint64_t prefix_evictions; /* pages that were findable and made room */
   uint64_t prefix_eviction_ns;
+  uint64_t drafts;          /* times that drafts of a sequence's next tokens were checked */
+  uint64_t draft_tokens;    /* ... these drafts */
+  uint64_t accepted_tokens; /* ... those of them that were what the model says */
   uint64_t running;         /* gauge: sequences in the batch */
   uint64_t waiting;         /* gauge: requests not yet admitted, paused ones included */
   uint64_t free_pages;      /* gauge: pages that nobody uses, those of the prefix cache included */

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gpu_backend.abi import StepKind
 
 MIXED_SHARE = 128  # prompt tokens below which a mixed step saves less than its fixed costs
+MOST_VERIFY_ROWS = 256  # beyond these, sampling takes longer than the drafts save
 MIXED_TOKENS = 1024  # of a mixed step, unless sequences that decode leave prompts less than their share
 
 
@@ -36,11 +37,19 @@ class Limits:
     priorities: bool = False  # requests with a lower priority come before others (S2)
     grammar_words: int = 0  # of all grammars in device memory, 4 bytes each (S21); 0: none is taken
     kv_fp8: bool = False  # keys and values are cached in fp8, else in the model's half type
+    max_drafts: int = 0  # tokens of a sequence that a step checks beside the known one; 0: no speculation
 
     @property
     def n_sequences(self) -> int:
         """Rows in memory: those that run together, and a prefill step's worth of requests that are next."""
         return self.max_batch + self.max_prefill_slots
+
+    @property
+    def max_verify_rows(self) -> int:
+        """Tokens of a step that checks drafts; 0 where there are none."""
+        if not self.max_drafts:
+            return 0
+        return max(self.max_batch, min(MOST_VERIFY_ROWS, self.max_batch * (1 + self.max_drafts)))
 
     @property
     def max_mixed_tokens(self) -> int:
@@ -51,7 +60,7 @@ class Limits:
     @property
     def max_step_tokens(self) -> int:
         """Of any step."""
-        return max(self.max_prefill_tokens, self.max_mixed_tokens)
+        return max(self.max_prefill_tokens, self.max_mixed_tokens, self.max_verify_rows)
 
     @property
     def pages_per_sequence(self) -> int:
@@ -65,6 +74,7 @@ class Shape:
     kind: StepKind
     tokens: int
     batch_slots: int
+    verifies: bool = False  # a sequence that decodes may have several tokens
 
 
 @dataclass(frozen=True)

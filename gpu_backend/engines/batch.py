@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_backend import abi
+from gpu_backend.abi import GRAMMAR_STATES
 from gpu_backend.engines.base import Batch, Limits, Memory, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer.abi import Descriptor
@@ -33,7 +34,8 @@ def allocate_batch(
     if limits.grammar_words:
         tables["grammars"] = memory.allocate(4 * limits.grammar_words)
         tables["grammar_at"] = memory.allocate(4 * limits.n_sequences)
-        tables["grammar_states"] = memory.allocate(GrammarState.itemsize * limits.n_sequences * 2)
+        n_states = limits.n_sequences * GRAMMAR_STATES
+        tables["grammar_states"] = memory.allocate(GrammarState.itemsize * n_states)
     for name in ("n_sequences", "max_context", "pages_per_sequence", "page_size"):
         tables[name] = getattr(limits, name)
     tables["vocab_size"] = vocab_size

@@ -23,6 +23,19 @@ def decode_sizes(max_batch: int) -> list[int]:
     return fine + list(range(32, max_batch, 16)) + [max_batch]
 
 
+def verify_sizes(max_rows: int) -> list[int]:
+    """2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, ... and always `max_rows` itself; none where that
+    is 0.
+
+    Finer than a decode step's where rows are few: there a row that is padding costs most, and which sizes
+    are wanted depends on how many drafts were found.
+    """
+    if not max_rows:
+        return []
+    sizes = sorted(n for k in range(1, 11) for n in (1 << k, 3 << (k - 1)) if n < max_rows)
+    return [*sizes, max_rows]
+
+
 def prefill_sizes(max_tokens: int) -> list[int]:
     """16, 32, 64, 128, 192, ... 512, then eight sizes to a doubling, and always `max_tokens` itself.
 
@@ -57,8 +70,10 @@ class GraphGrid:
     """Every shape that is captured, and for each count the index of the tightest one.
 
     `shapes`          decode shapes, then prefill shapes, then mixed shapes; ascending in tokens, then batch
-    slots. With pages in host memory, the shape of copy steps is the last one; its tokens are pages
+    slots; then those that verify drafts. With pages in host memory, the shape of copy steps is the last one;
+    its tokens are pages
     `decode_lookup`   uint32 [max_batch + 1]: rows -> index into `shapes`
+    `verify_lookup`   uint32 [max_verify_rows + 1], of shapes that verify; one entry without them
     `prefill_lookup`  uint32 [ceil(max_prefill_tokens / 16) + 1]: ceil(tokens / 16) -> index into `shapes`
     `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise; shapes behind have more batch slots
 
@@ -77,6 +92,7 @@ class GraphGrid:
         decode = decode_sizes(limits.max_batch)
         prefill = prefill_sizes(limits.max_prefill_tokens)
         mixed = mixed_sizes(limits.max_mixed_tokens)
+        verify = verify_sizes(limits.max_verify_rows)
         self.shapes: tuple[Shape, ...] = (
             *(Shape(StepKind.DECODE, n, n) for n in decode),
             *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_slots, n)) for n in prefill),
@@ -85,12 +101,15 @@ class GraphGrid:
                 for n in mixed
                 for batch_slots in mixed_slots(n, limits.n_sequences)
             ),
+            *(Shape(StepKind.DECODE, n, n, verifies=True) for n in verify),
             *((Shape(StepKind.COPY, limits.copied_pages, 0),) if limits.host_pages else ()),
         )
         sizes = [shape.tokens for shape in self.shapes if shape.kind == StepKind.MIXED]
         self.decode_lookup = _tightest(range(limits.max_batch + 1), decode, 0)
         self.prefill_lookup = _tightest(_granules(prefill[-1]), prefill, len(decode))
         self.mixed_lookup = _tightest(_granules(sizes[-1]), sizes, len(decode) + len(prefill))
+        before = len(decode) + len(prefill) + len(sizes)
+        self.verify_lookup = _tightest(range(limits.max_verify_rows + 1), verify, before)
 
     @property
     def copy_shape(self) -> int:
@@ -100,6 +119,10 @@ class GraphGrid:
     def decode_shape(self, n_sequences: int) -> int:
         """Index of the shape that runs `n_sequences` rows."""
         return int(self.decode_lookup[n_sequences])
+
+    def verify_shape(self, n_tokens: int) -> int:
+        """Index of the shape that checks drafts, of `n_tokens` with the known ones."""
+        return int(self.verify_lookup[n_tokens])
 
     def prefill_shape(self, n_tokens: int) -> int:
         """Index of the shape that runs `n_tokens` packed prompt tokens."""

@@ -62,15 +62,13 @@ class SchedulerSetup:
 
         shapes = np.zeros(self._n_shapes, abi.Shape)
         for record, shape in zip(shapes, grid.shapes, strict=True):
-            record["kind"], record["tokens"], record["batch_slots"] = (
-                shape.kind,
-                shape.tokens,
-                shape.batch_slots,
-            )
+            record["kind"], record["verifies"] = shape.kind, shape.verifies
+            record["tokens"], record["batch_slots"] = shape.tokens, shape.batch_slots
         config["shapes"] = self._store(shapes)
         config["decode_lookup"] = self._store(grid.decode_lookup)
         config["prefill_lookup"] = self._store(grid.prefill_lookup)
         config["mixed_lookup"] = self._store(grid.mixed_lookup)
+        config["verify_lookup"] = self._store(grid.verify_lookup)
         config["executables"] = 0 if executables is None else self._store(executables)
         config["seen"] = memory.allocate(8 * geometry.n_slots)
         config["requests"] = memory.allocate(layout.Request.itemsize * geometry.n_slots)

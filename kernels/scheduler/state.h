@@ -65,6 +65,11 @@ struct blink_sequence {
   uint32_t grammar;    /* its request's (grammars.h), or BLINK_NO_GRAMMAR: it has none, or not yet */
   uint32_t client;     /* of its request */
   uint32_t behind;     /* prompts of this client that the plan has considered */
+  /* Of speculation (drafts.h) */
+  uint32_t indexed;    /* tokens of its history, behind which drafts can be looked up */
+  uint32_t n_drafts;   /* in the step that is planned or in flight */
+  uint32_t acceptance; /* the chance that a draft is accepted if those before it are, as seen lately, in 2^-16 */
+  uint32_t unchecked;  /* tokens since drafts were checked last */
 };
 
 /* What clients have had and have (clients.h): each client is counted in two of these, of which the smaller is true. */
@@ -225,6 +230,7 @@ struct blink_scheduler_config {
   uint32_t* decode_lookup;    /* [max_batch + 1] the tightest shape for n sequences */
   uint32_t* prefill_lookup;   /* [ceil(max_prefill_tokens / BLINK_TOKEN_GRANULE) + 1] ... for n tokens, rounded up */
   uint32_t* mixed_lookup;     /* [ceil(max_mixed_tokens / BLINK_TOKEN_GRANULE) + 1] ... of the fewest batch slots */
+  uint32_t* verify_lookup;    /* [max_verify_rows + 1] the tightest shape that verifies, for n tokens */
   uint64_t* seen;             /* [n_slots] the last request word acted upon */
   struct blink_request* requests;    /* [n_slots] */
   struct blink_sequence* sequences;  /* [tables.n_sequences] */
@@ -262,7 +268,16 @@ struct blink_scheduler_config {
   uint32_t n_grammar_places;
   uint32_t max_grammar_words; /* of all grammars in device memory, and so of one; 0: none is taken */
   uint32_t priorities;        /* 0: nobody is more urgent than others, whatever descriptors say (S2) */
-  uint64_t hash_key;          /* random, so that nobody can make prompts whose pages crowd in one place of the index */
+  /* Of speculation (drafts.h) */
+  uint32_t max_drafts;           /* of a sequence in one step, at most BLINK_MAX_DRAFTS; 0: there are none */
+  uint32_t max_verify_rows;      /* tokens of a step with drafts, at least max_batch */
+  uint32_t longest_match;        /* tokens: drafts follow an earlier place that ends with the same so many tokens ... */
+  uint32_t shortest_match;       /* ... or with as many as there are equal, but no fewer than these */
+  uint32_t n_draft_places;       /* of a sequence's index, a power of two */
+  uint32_t simulates_acceptance; /* not 0: drafts are accepted by chance, for measurement */
+  uint32_t acceptance_chances[14]; /* BLINK_MAX_DRAFTS: of the n-th draft, if those before it are accepted, in 2^-32 */
+  uint32_t* draft_places;          /* [tables.n_sequences][n_draft_places] where tokens of the history stood before */
+  uint64_t hash_key; /* random, so that nobody can make prompts whose pages crowd in one place of the index */
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x34bd7dff3886b23cull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x45cd57af328fa7faull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -29,7 +29,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 80, "blink_requ
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 84, "blink_request.placed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, priority) == 88, "blink_request.priority");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 92, "blink_request.reserved");
-BLINK_ASSERT(sizeof(struct blink_sequence) == 88, "blink_sequence");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 104, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
@@ -48,6 +48,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, scored) == 72, "blink_seq
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, grammar) == 76, "blink_sequence.grammar");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, client) == 80, "blink_sequence.client");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, behind) == 84, "blink_sequence.behind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, indexed) == 88, "blink_sequence.indexed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_drafts) == 92, "blink_sequence.n_drafts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, acceptance) == 96, "blink_sequence.acceptance");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unchecked) == 100, "blink_sequence.unchecked");
 BLINK_ASSERT(sizeof(struct blink_client_count) == 16, "blink_client_count");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, turn) == 0, "blink_client_count.turn");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, places) == 8, "blink_client_count.places");
@@ -119,7 +123,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71184, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71208, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -151,10 +155,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 224, "
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) == 248, "blink_scheduler_state.grammar_reading");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 280, "blink_scheduler_state.grammar_uses");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 528, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1552, "blink_scheduler_state.clients");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67088, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 776, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 552, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1576, "blink_scheduler_state.clients");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67112, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 872, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -174,45 +178,54 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, executables) == 5
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, decode_lookup) == 520, "blink_scheduler_config.decode_lookup");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefill_lookup) == 528, "blink_scheduler_config.prefill_lookup");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_lookup) == 536, "blink_scheduler_config.mixed_lookup");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 544, "blink_scheduler_config.seen");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 552, "blink_scheduler_config.requests");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 560, "blink_scheduler_config.sequences");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 568, "blink_scheduler_config.free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 576, "blink_scheduler_config.pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 584, "blink_scheduler_config.page_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 592, "blink_scheduler_config.page_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 600, "blink_scheduler_config.idle_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 608, "blink_scheduler_config.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 616, "blink_scheduler_config.kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 624, "blink_scheduler_config.kv_event_told");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 632, "blink_scheduler_config.grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 640, "blink_scheduler_config.shape_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 648, "blink_scheduler_config.trace");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 656, "blink_scheduler_config.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 664, "blink_scheduler_config.n_shapes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 668, "blink_scheduler_config.total_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 672, "blink_scheduler_config.max_prefill_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 676, "blink_scheduler_config.max_prefill_slots");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 680, "blink_scheduler_config.max_mixed_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 684, "blink_scheduler_config.mixed_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 688, "blink_scheduler_config.max_batch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 692, "blink_scheduler_config.n_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 696, "blink_scheduler_config.n_idle");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 700, "blink_scheduler_config.prefix_cache");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 704, "blink_scheduler_config.attention_keys");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 708, "blink_scheduler_config.stage_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 712, "blink_scheduler_config.kv_event_capacity");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 716, "blink_scheduler_config.kv_event_bytes");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 720, "blink_scheduler_config.n_kv_event_queue");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 724, "blink_scheduler_config.host_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 728, "blink_scheduler_config.copy_shape");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 732, "blink_scheduler_config.n_grammar_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 736, "blink_scheduler_config.max_grammar_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, priorities) == 740, "blink_scheduler_config.priorities");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 744, "blink_scheduler_config.hash_key");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 752, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 760, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 768, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, verify_lookup) == 544, "blink_scheduler_config.verify_lookup");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, seen) == 552, "blink_scheduler_config.seen");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, requests) == 560, "blink_scheduler_config.requests");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, sequences) == 568, "blink_scheduler_config.sequences");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, free_pages) == 576, "blink_scheduler_config.free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, pages) == 584, "blink_scheduler_config.pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_tokens) == 592, "blink_scheduler_config.page_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, page_index) == 600, "blink_scheduler_config.page_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, idle_pages) == 608, "blink_scheduler_config.idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_events) == 616, "blink_scheduler_config.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_queue) == 624, "blink_scheduler_config.kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_told) == 632, "blink_scheduler_config.kv_event_told");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, grammar_places) == 640, "blink_scheduler_config.grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shape_times) == 648, "blink_scheduler_config.shape_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, trace) == 656, "blink_scheduler_config.trace");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, state) == 664, "blink_scheduler_config.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_shapes) == 672, "blink_scheduler_config.n_shapes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, total_pages) == 676, "blink_scheduler_config.total_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_tokens) == 680, "blink_scheduler_config.max_prefill_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_prefill_slots) == 684, "blink_scheduler_config.max_prefill_slots");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_mixed_tokens) == 688, "blink_scheduler_config.max_mixed_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, mixed_share) == 692, "blink_scheduler_config.mixed_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_batch) == 696, "blink_scheduler_config.max_batch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_index) == 700, "blink_scheduler_config.n_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_idle) == 704, "blink_scheduler_config.n_idle");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, prefix_cache) == 708, "blink_scheduler_config.prefix_cache");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, attention_keys) == 712, "blink_scheduler_config.attention_keys");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, stage_words) == 716, "blink_scheduler_config.stage_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_capacity) == 720, "blink_scheduler_config.kv_event_capacity");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, kv_event_bytes) == 724, "blink_scheduler_config.kv_event_bytes");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_kv_event_queue) == 728, "blink_scheduler_config.n_kv_event_queue");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, host_pages) == 732, "blink_scheduler_config.host_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copy_shape) == 736, "blink_scheduler_config.copy_shape");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_grammar_places) == 740, "blink_scheduler_config.n_grammar_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_grammar_words) == 744, "blink_scheduler_config.max_grammar_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, priorities) == 748, "blink_scheduler_config.priorities");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_drafts) == 752, "blink_scheduler_config.max_drafts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_verify_rows) == 756, "blink_scheduler_config.max_verify_rows");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, longest_match) == 760, "blink_scheduler_config.longest_match");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shortest_match) == 764, "blink_scheduler_config.shortest_match");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_draft_places) == 768, "blink_scheduler_config.n_draft_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, simulates_acceptance) == 772, "blink_scheduler_config.simulates_acceptance");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, acceptance_chances) == 776, "blink_scheduler_config.acceptance_chances");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, draft_places) == 832, "blink_scheduler_config.draft_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 840, "blink_scheduler_config.hash_key");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 848, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 856, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 864, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -256,6 +269,10 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, grammar) \
   X(blink_sequence, client) \
   X(blink_sequence, behind) \
+  X(blink_sequence, indexed) \
+  X(blink_sequence, n_drafts) \
+  X(blink_sequence, acceptance) \
+  X(blink_sequence, unchecked) \
   X(blink_client_count, turn) \
   X(blink_client_count, places) \
   X(blink_client_count, reserved) \
@@ -371,6 +388,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, decode_lookup) \
   X(blink_scheduler_config, prefill_lookup) \
   X(blink_scheduler_config, mixed_lookup) \
+  X(blink_scheduler_config, verify_lookup) \
   X(blink_scheduler_config, seen) \
   X(blink_scheduler_config, requests) \
   X(blink_scheduler_config, sequences) \
@@ -406,6 +424,14 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, n_grammar_places) \
   X(blink_scheduler_config, max_grammar_words) \
   X(blink_scheduler_config, priorities) \
+  X(blink_scheduler_config, max_drafts) \
+  X(blink_scheduler_config, max_verify_rows) \
+  X(blink_scheduler_config, longest_match) \
+  X(blink_scheduler_config, shortest_match) \
+  X(blink_scheduler_config, n_draft_places) \
+  X(blink_scheduler_config, simulates_acceptance) \
+  X(blink_scheduler_config, acceptance_chances) \
+  X(blink_scheduler_config, draft_places) \
   X(blink_scheduler_config, hash_key) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
