@@ -19,6 +19,7 @@ from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
+from gpu_backend.speculation import parse_acceptance, parse_speculation, write_speculation
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 
 DESCRIPTION = """Loads a model, starts the scheduler, and serves requests that frontends put into the ring.
@@ -83,6 +84,13 @@ FLAGS = (
     Flag("--scheduling-policy", "scheduling_policy", "POLICY",
          "fcfs: clients take turns, and the requests of each are served in order; priority: requests with a "
          "lower `priority` come before all others", choices=SCHEDULING_POLICIES),
+    Flag("--speculative-config", "speculative_config", "JSON",
+         'guess the next tokens of an answer from its own text and check them in one step, for example '
+         '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2} '
+         "(default: no guesses)", parse_speculation, write=write_speculation, also=("-sc",)),
+    Flag("--simulate-acceptance", "simulate_acceptance", "P1,P2,...",
+         "accept guesses by chance, for measurements with random weights: the n-th with chance Pn, if those "
+         "before it are (default: they are compared)", parse_acceptance),
     Flag("--kv-events", "kv_events", "N",
          "tell a router or `blink events` which blocks the prefix cache stores and removes, through a log of "
          "N of them in the ring", count, show=lambda _: "off"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gpu_backend.devices.base import Defaults
@@ -14,6 +14,7 @@ from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.models.registry import read_model
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
+from gpu_backend.speculation import Speculation, speculation
 from gpu_backend.weights.checkpoint import Checkpoint
 from gpu_backend.weights.layout import as_stored
 from ringbuffer.abi import MAX_COUNT
@@ -49,6 +50,8 @@ class BackendOptions:
     page_size: int = 16
     prefix_cache: bool = True
     scheduling_policy: str = FCFS  # with PRIORITY, requests may have one (S2)
+    speculative_config: Speculation | None = None  # drafts that one step checks; None: none
+    simulate_acceptance: tuple[float, ...] | None = None  # ... by chance, for measurements
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
     threads: int | None = None
@@ -110,6 +113,11 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     share = options.mixed_share or 0
     if not 0 <= share <= prefill:
         raise ValueError(f"mixed-share is {share}, it must be between 1 and max-prefill-tokens, {prefill}")
+    drafts = speculation(options.speculative_config, options.simulate_acceptance)
+    if drafts.max_drafts and SchedulerKind(options.scheduler).host_driven:
+        raise ValueError(
+            f"speculative-config needs the scheduler on the GPU: {options.scheduler} has no drafts"
+        )
     return Limits(
         max_batch=batch,
         max_context=context,
@@ -123,6 +131,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         priorities=options.scheduling_policy == PRIORITY,
         grammar_words=grammar_words(options),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),
+        **asdict(drafts),
     )
 
 

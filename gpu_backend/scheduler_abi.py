@@ -36,7 +36,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0x45cd57af328fa7fa
+SCHEDULER_LAYOUT_HASH = 0x9408bb7a6ac577b8
 
 
 class SequenceUse(IntEnum):
@@ -103,10 +103,10 @@ LeaseRecord = np.dtype({
 })
 
 ShapeTime = np.dtype({
-    "names": ["expected_ns", "total_ns", "steps"],
-    "formats": ["<u8", "<u8", "<u8"],
-    "offsets": [0, 8, 16],
-    "itemsize": 24,
+    "names": ["expected_ns", "total_ns", "steps", "usual_ns", "last_step"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8"],
+    "offsets": [0, 8, 16, 24, 32],
+    "itemsize": 40,
 })
 
 StepTrace = np.dtype({

@@ -38,6 +38,9 @@ class Limits:
     grammar_words: int = 0  # of all grammars in device memory, 4 bytes each (S21); 0: none is taken
     kv_fp8: bool = False  # keys and values are cached in fp8, else in the model's half type
     max_drafts: int = 0  # tokens of a sequence that a step checks beside the known one; 0: no speculation
+    longest_match: int = 0  # tokens, behind whose earlier place drafts are looked up
+    shortest_match: int = 0
+    acceptance: tuple[float, ...] = ()  # of drafts, by chance; empty: they are compared
 
     @property
     def n_sequences(self) -> int:

@@ -31,6 +31,7 @@ CPU_PACE = Pace(arm_margin_ns=200_000, scan_interval_ns=200_000, step_timeout_ns
 
 
 GRAMMAR_PLACES = layout.SCHEDULER_THREADS  # grammars in device memory at once: each thread looks at one
+MOST_DRAFT_PLACES = 1 << 16  # of a sequence, 4 bytes each: what stands there earlier is overwritten
 EVENTS_QUEUED = 2  # a page: what a reader of KV events may be behind before it is told everything anew
 
 
@@ -96,6 +97,8 @@ class SchedulerSetup:
             config["max_grammar_words"] = limits.grammar_words
             config["n_grammar_places"] = GRAMMAR_PLACES
             config["grammar_places"] = memory.allocate(layout.GrammarPlace.itemsize * GRAMMAR_PLACES)
+        if limits.max_drafts and not host_driven:  # a host does not see the tokens that a device samples
+            self._speculate(config, limits)
         config["shape_times"] = memory.allocate(layout.ShapeTime.itemsize * self._n_shapes)
         config["trace"] = memory.allocate(layout.StepTrace.itemsize * layout.TRACE_STEPS)
         config["state"] = memory.allocate(layout.SchedulerState.itemsize)
@@ -110,6 +113,17 @@ class SchedulerSetup:
             config[name] = getattr(pace, name)
         self.config: bytes = config.tobytes()
         self._addresses = {name: int(config[name]) for name in ("state", "shape_times", "trace")}
+
+    def _speculate(self, config: NDArray[Any], limits: Limits) -> None:
+        """What drafts.h needs."""
+        for name in ("max_drafts", "max_verify_rows", "longest_match", "shortest_match"):
+            config[name] = getattr(limits, name)
+        config["n_draft_places"] = min(MOST_DRAFT_PLACES, power_of_two(2 * limits.max_context))
+        places = limits.n_sequences * int(config["n_draft_places"])
+        config["draft_places"] = self._memory.allocate(4 * places)
+        config["simulates_acceptance"] = bool(limits.acceptance)
+        for n, chance in enumerate(limits.acceptance):
+            config["acceptance_chances"][n] = min(int(chance * 2**32), 2**32 - 1)
 
     def _store(self, array: NDArray[Any]) -> int:
         address = self._memory.allocate(array.nbytes)

@@ -5,6 +5,7 @@
 
 #include "../../ringbuffer/words.h"
 #include "clock.h"
+#include "drafts.h"
 #include "life.h"
 #include "pages.h"
 #include "prefix.h"
@@ -14,17 +15,20 @@
 
 namespace blink {
 
+constexpr uint64_t kMostGapNs = 50000;  // that a step's own time includes: more is not its shape's doing
+
 template <class P>
 class Commit : private Tables {
  public:
   BLINK_FN Commit(P& platform, const blink_scheduler_config& config, Steps<P>& steps, Clock<P>& clock,
-                  PagePool<P>& pool, PrefixCache<P>& prefix, Requests<P>& requests, Life<P>& life)
+                  PagePool<P>& pool, PrefixCache<P>& prefix, Drafts<P>& drafts, Requests<P>& requests, Life<P>& life)
       : Tables(config),
         p_(platform),
         steps_(steps),
         clock_(clock),
         pool_(pool),
         prefix_(prefix),
+        drafts_(drafts),
         requests_(requests),
         life_(life) {}
 
@@ -41,6 +45,10 @@ class Commit : private Tables {
   }
 
  private:
+  // What a step's results may be beside tokens: nothing that a sampler can have left, ones that fill a page, or none at
+  // all for a request.
+  static constexpr uint32_t kBad = 1, kFilled = 2, kFaulty = 4;
+
   // The id of a step in flight whose gate gave up, or 0. Such a step has run beside the one before it and may complete
   // first: the completion word then says that both have, whose outputs are worth nothing (E2).
   BLINK_FN uint64_t step_run_early(uint64_t completed) {
@@ -55,22 +63,16 @@ class Commit : private Tables {
   BLINK_FN void commit(uint64_t id) {
     const blink_step_set& set = steps_.set_of(id);
     const blink_step_head& head = *set.head;
-    constexpr uint32_t kBad = 1, kFilled = 2, kFaulty = 4;
     if (head.batch_size > head.n_decode) commit_scores(set);
     uint32_t found = 0;
     for (uint32_t batch_slot = p_.thread(); batch_slot < head.batch_size; batch_slot += p_.threads()) {
-      if (set.batch_emit[batch_slot] != BLINK_EMIT_TOKEN) continue;
-      if (!is_outcome(set.out_token[batch_slot])) {
-        found |= kBad;
-      } else {
-        if (fills_page(set, batch_slot)) found |= kFilled;
-        if (set.out_token[batch_slot] == BLINK_NO_TOKEN) found |= kFaulty;
-        commit_token(set, batch_slot);
-      }
+      const bool decodes = batch_slot < head.n_decode;
+      if (decodes ? set.batch_first[batch_slot] == batch_slot : set.batch_emit[batch_slot] == BLINK_EMIT_TOKEN)
+        found |= commit_sequence(set, batch_slot, decodes);
     }
     found = p_.reduce(found, Or());
     if (found & kBad) return life_.fail(BLINK_FAULT_TOKEN, id);
-    if (found & kFilled) prefix_.link_filled(set);
+    if (found & kFilled) link_filled(set);
     if (found & kFaulty) forget_faulty();
     if (p_.thread() == 0) {
       ++s_.stats.steps;
@@ -98,31 +100,68 @@ class Commit : private Tables {
     }
   }
 
-  // Whether the token that a sequence fed fills a page, which is to be linked then (prefix.h); marks the sequence.
-  BLINK_FN bool fills_page(const blink_step_set& set, uint32_t batch_slot) {
-    if (!c_.prefix_cache || batch_slot >= set.head->n_decode || set.out_token[batch_slot] == BLINK_NO_TOKEN)
-      return false;
-    blink_sequence& sequence = c_.sequences[set.batch_sequence[batch_slot]];
-    const uint32_t fed = set.token_position[set.batch_last[batch_slot]] + 1;
-    if (sequence.use != BLINK_SEQUENCE_ACTIVE || fed != (sequence.n_linked + 1) * t_.page_size) return false;
+  // Publishes what a step has found for a sequence, from its first batch slot that samples on: a token, and behind it
+  // as many as there are drafts that were accepted (S23). Returns what that means for the step.
+  BLINK_FN uint32_t commit_sequence(const blink_step_set& set, uint32_t first, bool decodes) {
+    const uint32_t i = set.batch_sequence[first];
+    blink_sequence& sequence = c_.sequences[i];
+    const uint32_t last = first + (decodes ? sequence.n_drafts : 0);
+    if (!is_outcome(set.out_token[first])) return kBad;
+    if (sequence.use != BLINK_SEQUENCE_ACTIVE) {
+      p_.add(&s_.stats.zombie_rows, uint64_t(1 + last - first));
+      return 0;
+    }
+    uint32_t at = first, position = set.token_position[set.batch_last[first]], reason = BLINK_REASON_NONE;
+    for (;; ++at, ++position) {
+      const uint32_t token = set.out_token[at];
+      if (!is_outcome(token)) return kBad;
+      reason = commit_token(set, at, sequence);
+      if (reason || at == last) break;
+      const bool accepted = drafts_.accepts(i, position, at - first, token);
+      history(i)[position + 1] = token;
+      if (!accepted) break;
+    }
+    const uint32_t fed = position + 1;
+    if (last > first) {
+      sequence.fed = fed;
+      drafts_.learn(sequence, at - first);
+    }
+    if (reason) {
+      requests_.finish(sequence.slot, reason);
+    } else {
+      requests_.go_on(sequence.slot);
+    }
+    if (set.out_token[at] == BLINK_NO_TOKEN) {
+      sequence.faulty = 1;
+      return kFaulty;
+    }
+    if (!c_.prefix_cache || !decodes || fed < (sequence.n_linked + 1) * t_.page_size) return 0;
     sequence.filled = set.head->id;
-    return true;
+    return kFilled;
   }
 
-  // Publishes one sampled token, or ends the request where there is none: the record in the arena and inline, then the
-  // status word that makes it visible (R2).
-  BLINK_FN void commit_token(const blink_step_set& set, uint32_t batch_slot) {
-    blink_sequence& sequence = c_.sequences[set.batch_sequence[batch_slot]];
-    if (sequence.use != BLINK_SEQUENCE_ACTIVE) {
-      p_.add(&s_.stats.zombie_rows, uint64_t(1));
-      return;
+  // Links the pages that the step has filled, one of each sequence at a time.
+  BLINK_FN void link_filled(const blink_step_set& set) {
+    const bool verifies = c_.shapes[set.head->shape].verifies;
+    for (uint32_t more = 1; more;) {
+      prefix_.link_filled(set);
+      more = 0;
+      for (uint32_t i = p_.thread(); verifies && i < t_.n_sequences; i += p_.threads()) {
+        blink_sequence& sequence = c_.sequences[i];
+        if (sequence.filled != set.head->id) continue;
+        if (sequence.fed < (sequence.n_linked + 1) * t_.page_size) sequence.filled = 0;
+        more |= sequence.filled != 0;
+      }
+      if (verifies) more = p_.reduce(more, Or());
     }
+  }
+
+  // Puts one sampled token into the arena and inline, where the status word that follows makes it visible (R2). Returns
+  // why the request ends with it, or BLINK_REASON_NONE.
+  BLINK_FN uint32_t commit_token(const blink_step_set& set, uint32_t batch_slot, const blink_sequence& sequence) {
     const uint32_t slot = sequence.slot, token = set.out_token[batch_slot];
-    if (token == BLINK_NO_TOKEN) {
-      sequence.faulty = 1;
-      return requests_.finish(slot, BLINK_REASON_NUMERICAL_FAULT);
-    }
-    if (token == BLINK_DEAD_END) return requests_.finish(slot, BLINK_REASON_GRAMMAR_DEAD_END);
+    if (token == BLINK_NO_TOKEN) return BLINK_REASON_NUMERICAL_FAULT;
+    if (token == BLINK_DEAD_END) return BLINK_REASON_GRAMMAR_DEAD_END;
     blink_request& r = c_.requests[slot];
     tell_logprobs(set, batch_slot, logprobs(slot) + uint64_t(r.generated) * r.logprob_words, r.logprob_words);
     const uint64_t record = output_record(token, r.generated, r.submission);
@@ -130,12 +169,7 @@ class Commit : private Tables {
     p_.store(&c_.progress[slot].records[r.generated % BLINK_INLINE_RECORDS], record);
     ++r.generated;
     p_.add(&s_.stats.tokens, uint64_t(1));
-    const uint32_t reason = finish_reason(r, t_.params[set.batch_sequence[batch_slot]], token);
-    if (reason) {
-      requests_.finish(slot, reason);
-    } else {
-      requests_.go_on(slot);
-    }
+    return finish_reason(r, t_.params[set.batch_sequence[batch_slot]], token);
   }
 
   // Tells how likely the prompts' tokens were. All of it is there before a record that publishes it (R2).
@@ -188,6 +222,10 @@ class Commit : private Tables {
                            : time.expected_ns + (duration - time.expected_ns) / 8;
     time.total_ns += duration;
     ++time.steps;
+    const uint64_t gap = s_.last_done_ns ? Min()(since(s_.last_done_ns, head.start_ns), kMostGapNs) : 0;
+    const uint64_t usual = time.usual_ns ? time.usual_ns : duration + gap;
+    time.usual_ns = usual - usual / 8 + Min()(duration + gap, 2 * usual) / 8;
+    time.last_step = head.id;
     if (s_.last_done_ns && head.start_ns >= s_.last_done_ns) {
       const uint64_t bin = (head.start_ns - s_.last_done_ns) / BLINK_GAP_BIN_NS;
       ++s_.gap_histogram[bin < BLINK_GAP_BINS ? bin : BLINK_GAP_BINS - 1];
@@ -218,6 +256,7 @@ class Commit : private Tables {
   Clock<P>& clock_;
   PagePool<P>& pool_;
   PrefixCache<P>& prefix_;
+  Drafts<P>& drafts_;
   Requests<P>& requests_;
   Life<P>& life_;
 };

@@ -2,7 +2,8 @@
  *
  * A position is known before its token is: sequence r feeds position `fed`, whose token id the step before writes into
  * the sequence's history. So a step can be planned one step ahead; only an end token cannot be foreseen, and its
- * sequence then rides along once more (S6).
+ * sequence then rides along once more (S6). A step with drafts is planned when the one before it is committed: drafts
+ * begin behind the last token, and how many of them are accepted decides where the sequence stands (S23).
  */
 #ifndef BLINK_SCHEDULER_PLANNER_H
 #define BLINK_SCHEDULER_PLANNER_H
@@ -11,6 +12,7 @@
 #include "admission.h"
 #include "arrivals.h"
 #include "copies.h"
+#include "drafts.h"
 #include "pages.h"
 #include "preemption.h"
 #include "prefix.h"
@@ -37,13 +39,14 @@ template <class P>
 class Planner : private Sequences {
  public:
   BLINK_FN Planner(P& platform, const blink_scheduler_config& config, Steps<P>& steps, PagePool<P>& pool,
-                   PrefixCache<P>& prefix, Turns<P>& turns, Copies<P>& copies, Admission<P>& admission,
-                   Preemption<P>& preemption)
+                   PrefixCache<P>& prefix, Drafts<P>& drafts, Turns<P>& turns, Copies<P>& copies,
+                   Admission<P>& admission, Preemption<P>& preemption)
       : Sequences(config),
         p_(platform),
         steps_(steps),
         pool_(pool),
         prefix_(prefix),
+        drafts_(drafts),
         turns_(turns),
         copies_(copies),
         admission_(admission),
@@ -53,6 +56,7 @@ class Planner : private Sequences {
   // nothing to run.
   BLINK_FN bool plan(uint64_t id) {
     if (s_.n_active == 0 && s_.n_waiting == 0) return false;
+    if (steps_.in_flight() && drafts_.await_tokens()) return false;
     uint32_t counts = count_batch();
     if (room_beside(counts) == 0 && s_.n_waiting && preemption_.give_place()) counts = count_batch();
     const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
@@ -62,7 +66,8 @@ class Planner : private Sequences {
     // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
     const uint32_t room = room_beside(counts);
     const uint32_t n_prompts = n_prefilling + Min()(room, s_.n_waiting);
-    const uint32_t n_decode = n_decoding ? plan_decode(id) : 0;
+    const bool has_drafts = n_decoding && !n_prompts && drafts_.choose(n_decoding);
+    const uint32_t n_decode = n_decoding ? plan_decode(id, has_drafts) : 0;
     StepLoad load = {n_decode, n_decode, n_decode};
     if (n_prompts) {
       const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decode + n_prompts) : c_.max_prefill_tokens;
@@ -74,7 +79,7 @@ class Planner : private Sequences {
       if (steps_.in_flight() == 0 && s_.n_zombies == 0) preemption_.leave(preemption_.next_to_leave(nullptr));
       return false;
     }
-    close_plan(id, n_decode, load);
+    close_plan(id, n_decode, has_drafts, load);
     return true;
   }
 
@@ -90,40 +95,55 @@ class Planner : private Sequences {
     return p_.reduce(counts, Sum());
   }
 
-  // Every sequence that decodes gets its next token's place, and a page where it needs one; without enough pages, those
-  // that need one wait. Returns how many do not.
-  BLINK_FN uint32_t plan_decode(uint64_t id) {
+  // Every sequence that decodes gets its next token's place and those of its drafts, and pages where it needs them;
+  // without enough pages, there are no drafts on new ones, and then those that need one wait. Returns how many tokens
+  // there are.
+  BLINK_FN uint32_t plan_decode(uint64_t id, bool has_drafts) {
+    if (has_drafts && count_wanted_pages() > pool_.available()) drafts_.keep_to_pages();
     preemption_.make_room();
-    const blink_step_set& set = steps_.set_of(id);
-    uint32_t batch_slots = 0, taken = 0, need = 0;
-    for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
-      need += decoding(c_.sequences[i]) && needs_page(c_.sequences[i]);
-    need = p_.reduce(need, Sum());
+    const uint32_t need = count_wanted_pages();
     const bool starving = need > pool_.available();  // pages come back when the preempted sequences' last step is done
     if (!starving) pool_.reserve(need);
+    uint64_t planned = 0;  // tokens in the low half, pages taken in the high half
     for (uint32_t base = 0; base < t_.n_sequences; base += p_.threads()) {
       const uint32_t i = base + p_.thread();
-      bool in = i < t_.n_sequences && decoding(c_.sequences[i]);
-      const bool page = in && needs_page(c_.sequences[i]);
-      if (page && starving) in = false;
-      uint32_t n_in, n_pages;
-      const uint32_t batch_slot = batch_slots + p_.rank(in, &n_in);
-      const uint32_t nth = taken + p_.rank(page && in, &n_pages);
-      if (in) {
-        blink_sequence& sequence = c_.sequences[i];
-        if (page) pages(i)[sequence.n_pages++] = pool_.claim(nth);
-        set.token_sequence[batch_slot] = set.batch_sequence[batch_slot] = i;
-        set.token_position[batch_slot] = sequence.fed++;
-        set.batch_first[batch_slot] = set.batch_last[batch_slot] = batch_slot;
-        set.batch_emit[batch_slot] = 1;
-        sequence.last_step = id;
-      }
-      batch_slots += n_in;
-      taken += n_pages;
+      const bool decodes = i < t_.n_sequences && decoding(c_.sequences[i]);
+      const uint32_t wanted = decodes ? wanted_pages(c_.sequences[i]) : 0;
+      const bool in = decodes && !(wanted && starving);
+      uint64_t all;
+      const uint64_t own = in ? 1 + c_.sequences[i].n_drafts + (uint64_t(wanted) << 32) : 0;
+      const uint64_t before = planned + p_.sum_below(own, &all);
+      if (decodes && !in) c_.sequences[i].n_drafts = 0;
+      if (in) feed_known(id, i, low(before), wanted, high(before));
+      planned += all;
     }
-    pool_.took(taken);
+    pool_.took(high(planned));
     p_.sync();
-    return batch_slots;
+    return low(planned);
+  }
+
+  BLINK_FN uint32_t count_wanted_pages() {
+    uint32_t wanted = 0;
+    for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
+      if (decoding(c_.sequences[i])) wanted += wanted_pages(c_.sequences[i]);
+    return p_.reduce(wanted, Sum());
+  }
+
+  // Puts a sequence's next token, and its drafts, into the step from token `first` on, with `wanted` pages more, the
+  // `nth` of those that are free and what follow. By one thread.
+  BLINK_FN void feed_known(uint64_t id, uint32_t i, uint32_t first, uint32_t wanted, uint32_t nth) {
+    const blink_step_set& set = steps_.set_of(id);
+    blink_sequence& sequence = c_.sequences[i];
+    for (uint32_t n = 0; n < wanted; ++n) pages(i)[sequence.n_pages++] = pool_.claim(nth + n);
+    const uint32_t last = first + sequence.n_drafts;
+    for (uint32_t at = first; at <= last; ++at) {
+      set.token_sequence[at] = set.batch_sequence[at] = i;
+      set.token_position[at] = sequence.fed++;
+      set.batch_first[at] = first;
+      set.batch_last[at] = at;
+      set.batch_emit[at] = at < last ? BLINK_EMIT_CHECKED : BLINK_EMIT_TOKEN;
+    }
+    sequence.last_step = id;
   }
 
   // Tokens of a step of `n_decode` sequences and prompts, of `n` requests in all that run or could (S15). In balance
@@ -271,12 +291,13 @@ class Planner : private Sequences {
 
   // Picks the tightest shape, whose tokens beyond the load are padding. Mixed shapes of equal tokens ascend in batch
   // slots.
-  BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, StepLoad load) {
+  BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, bool has_drafts, StepLoad load) {
     const bool narrow = n_decode == 0 && load.batch_slots <= c_.max_prefill_slots;
     const uint32_t kind = narrow                         ? BLINK_STEP_PREFILL
                           : load.batch_slots == n_decode ? BLINK_STEP_DECODE
                                                          : BLINK_STEP_MIXED;
-    uint32_t shape = kind == BLINK_STEP_DECODE    ? c_.decode_lookup[n_decode]
+    uint32_t shape = has_drafts                   ? c_.verify_lookup[n_decode]
+                     : kind == BLINK_STEP_DECODE  ? c_.decode_lookup[n_decode]
                      : kind == BLINK_STEP_PREFILL ? c_.prefill_lookup[granules(load.tokens)]
                                                   : c_.mixed_lookup[granules(load.tokens)];
     while (c_.shapes[shape].batch_slots < load.batch_slots) ++shape;
@@ -287,6 +308,7 @@ class Planner : private Sequences {
   Steps<P>& steps_;
   PagePool<P>& pool_;
   PrefixCache<P>& prefix_;
+  Drafts<P>& drafts_;
   Turns<P>& turns_;
   Copies<P>& copies_;
   Admission<P>& admission_;

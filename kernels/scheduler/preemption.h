@@ -38,7 +38,7 @@ class Preemption : private Sequences {
       for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
         const blink_sequence& sequence = c_.sequences[i];
         if (sequence.use == BLINK_SEQUENCE_ZOMBIE || ending(sequence)) sums += uint64_t(sequence.n_pages) << 32;
-        if (decoding(sequence) && needs_page(sequence)) ++sums;
+        if (decoding(sequence)) sums += wanted_pages(sequence);
       }
       sums = p_.reduce(sums, Sum());
       if (low(sums) <= pool_.available() + high(sums) || !leave(next_to_leave(nullptr))) break;

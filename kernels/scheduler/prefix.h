@@ -168,8 +168,9 @@ class PrefixCache : private Sequences {
     const uint64_t began = p_.thread() == 0 ? p_.now() : 0;
     const blink_step_head& head = *set.head;
     for (uint32_t base = 0; base < head.n_decode; base += p_.threads()) {
-      const uint32_t i =
-          base + p_.thread() < head.n_decode ? set.batch_sequence[base + p_.thread()] : BLINK_NO_SEQUENCE;
+      const uint32_t batch_slot = base + p_.thread();
+      const bool begins = batch_slot < head.n_decode && set.batch_first[batch_slot] == batch_slot;
+      const uint32_t i = begins ? set.batch_sequence[batch_slot] : BLINK_NO_SEQUENCE;
       const bool in = i != BLINK_NO_SEQUENCE && c_.sequences[i].filled == head.id;
       blink_sequence& sequence = c_.sequences[in ? i : 0];
       const uint32_t depth = sequence.n_linked, page = in ? pages(i)[depth] : BLINK_NO_PAGE;

@@ -12,6 +12,7 @@
 #include "clock.h"
 #include "commit.h"
 #include "copies.h"
+#include "drafts.h"
 #include "grammar_places.h"
 #include "grammars.h"
 #include "intake.h"
@@ -48,18 +49,19 @@ class Scheduler {
         payloads_(platform, config),
         places_(platform, config),
         prefix_(platform, config, steps_, events_, index_, pool_),
+        drafts_(platform, config, steps_),
         requests_(platform, config, steps_, clock_, clients_, pool_, places_),
         life_(platform, config, steps_, clock_, pool_, requests_),
         turns_(platform, config, clock_, clients_, requests_),
         grammars_(platform, config, payloads_, places_, requests_),
         staging_(platform, config, steps_, clock_, index_, payloads_, requests_, life_, turns_, grammars_),
-        commit_(platform, config, steps_, clock_, pool_, prefix_, requests_, life_),
+        commit_(platform, config, steps_, clock_, pool_, prefix_, drafts_, requests_, life_),
         copies_(platform, config, steps_, index_, pool_, prefix_, turns_),
         launch_(platform, config, steps_, clock_, life_),
         admission_(platform, config, clock_, clients_, pool_, prefix_, requests_, turns_, grammars_, staging_),
         intake_(platform, config, steps_, clock_, event_log_, requests_, life_, staging_),
         preemption_(platform, config, clients_, pool_, prefix_, requests_, turns_, admission_),
-        planner_(platform, config, steps_, pool_, prefix_, turns_, copies_, admission_, preemption_) {}
+        planner_(platform, config, steps_, pool_, prefix_, drafts_, turns_, copies_, admission_, preemption_) {}
 
   // Runs until the launch window is used up or the backend says stop. Nothing runs when it returns, but after a fault.
   BLINK_FN Exit run() {
@@ -81,6 +83,7 @@ class Scheduler {
       const bool launches = steps_.planned() && !steps_.window_is_used_up();
       if (launches) launch_.launch_planned();
       if (!launches && c_.kv_event_capacity) event_log_.tell();
+      if (!launches) drafts_.index_ahead();
       clock_.time_turn();
       if (!launches) p_.pause(steps_.in_flight() == 0);
     }
@@ -105,6 +108,7 @@ class Scheduler {
   Payloads<P> payloads_;
   GrammarPlaces<P> places_;
   PrefixCache<P> prefix_;
+  Drafts<P> drafts_;
   Requests<P> requests_;
   Life<P> life_;
   Turns<P> turns_;

@@ -22,8 +22,10 @@ class Sequences : protected Tables {
   BLINK_FN bool ending(const blink_sequence& sequence) const {
     return sequence.use == BLINK_SEQUENCE_ACTIVE && !prefilling(sequence) && !decoding(sequence);
   }
-  BLINK_FN bool needs_page(const blink_sequence& sequence) const {
-    return sequence.fed / t_.page_size >= sequence.n_pages;
+  // Pages that a sequence that decodes needs for its next token, and for the drafts behind it.
+  BLINK_FN uint32_t wanted_pages(const blink_sequence& sequence) const {
+    const uint32_t pages = (sequence.fed + sequence.n_drafts) / t_.page_size + 1;
+    return pages - Min()(pages, sequence.n_pages);
   }
   // Pages that a prompt under way still needs, the first answer's token included.
   BLINK_FN uint32_t owed(const blink_sequence& sequence) const {

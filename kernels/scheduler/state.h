@@ -138,11 +138,14 @@ struct blink_lease_record {
   uint32_t newest; /* of the claim under way, as ticket_order says; 0: none yet */
 };
 
-/* Times per shape: `expected_ns` decides when the next step is armed, the sums are for benchmarks. */
+/* Times per shape: `expected_ns` decides when the next step is armed, `usual_ns` how many drafts are worth their rows
+ * (drafts.h), the sums are for benchmarks. */
 struct blink_shape_time {
   uint64_t expected_ns;
   uint64_t total_ns;
   uint64_t steps;
+  uint64_t usual_ns;  /* from the end of the step before to the end of this one; the last ones count most */
+  uint64_t last_step; /* the id of the last one that was counted */
 };
 
 /* What one step was and when, for benchmarks: at [id % BLINK_TRACE_STEPS]. The engine's clock and the scheduler's are

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x45cd57af328fa7faull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x9408bb7a6ac577b8ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -100,10 +100,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, epoch) == 16, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, state) == 20, "blink_lease_record.state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, ticket) == 24, "blink_lease_record.ticket");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease_record, newest) == 28, "blink_lease_record.newest");
-BLINK_ASSERT(sizeof(struct blink_shape_time) == 24, "blink_shape_time");
+BLINK_ASSERT(sizeof(struct blink_shape_time) == 40, "blink_shape_time");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, expected_ns) == 0, "blink_shape_time.expected_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, total_ns) == 8, "blink_shape_time.total_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, steps) == 16, "blink_shape_time.steps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, usual_ns) == 24, "blink_shape_time.usual_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, last_step) == 32, "blink_shape_time.last_step");
 BLINK_ASSERT(sizeof(struct blink_step_trace) == 64, "blink_step_trace");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, id) == 0, "blink_step_trace.id");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, start_ns) == 8, "blink_step_trace.start_ns");
@@ -318,6 +320,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_shape_time, expected_ns) \
   X(blink_shape_time, total_ns) \
   X(blink_shape_time, steps) \
+  X(blink_shape_time, usual_ns) \
+  X(blink_shape_time, last_step) \
   X(blink_step_trace, id) \
   X(blink_step_trace, start_ns) \
   X(blink_step_trace, sample_ns) \

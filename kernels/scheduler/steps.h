@@ -21,6 +21,8 @@ class Steps {
   BLINK_FN bool planned() const { return planned_; }
   // Whether this execution has made all the launches that it may (S8).
   BLINK_FN bool window_is_used_up() const { return window_ == p_.launch_window(); }
+  // Whether a step in flight checks drafts: how far its sequences get is not known before it is committed.
+  BLINK_FN bool verifies() const { return in_flight() && c_.shapes[set_of(launched_).head->shape].verifies; }
   BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c_.sets[id % p_.step_sets()]; }
 
   BLINK_FN void has_planned(bool planned) { planned_ = planned; }

@@ -51,6 +51,11 @@ SCHEDULER_COUNTERS = {  # blink_stats of statistics.h, but for what has a name o
     "prefix_evictions": "KV pages that left the prefix cache to make room",
     "prefix_eviction_ns": "Nanoseconds that evictions took",
 }
+DRAFT_COUNTERS = {  # blink_stats of statistics.h, with vLLM's names
+    "drafts": "Times that drafts of a request's next tokens were checked",
+    "draft_tokens": "Tokens of these drafts",
+    "accepted_tokens": "Tokens of these drafts that were what the model says",
+}
 VLLM_ALSO = {  # names of vLLM's for figures that have another one here
     "time_per_output_token_seconds": "inter_token_latency_seconds",
     "request_max_num_generation_tokens": "request_generation_tokens",
@@ -170,6 +175,10 @@ class Exposition:
                 "Prompt tokens found in the prefix cache",
                 int(stats["prefix_hits"]),
             ),
+        ]
+        found += [
+            (counter, f"spec_decode_num_{name}", text, int(stats[name]))
+            for name, text in DRAFT_COUNTERS.items()
         ]
         for of_kind, texts in ((gauge, SCHEDULER_GAUGES), (counter, SCHEDULER_COUNTERS)):
             found += [(of_kind, f"scheduler_{name}", text, int(stats[name])) for name, text in texts.items()]

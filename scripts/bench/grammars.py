@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from bench.grammar_samples import Document, document, vocabulary  # noqa: E402
 from bench.sampler_step import SAMPLING, Result, SamplerStep, measure_all  # noqa: E402
 
+from gpu_backend.abi import GRAMMAR_STATES  # noqa: E402
 from gpu_backend.cuda.driver import Device  # noqa: E402
 from gpu_backend.engines.vocabulary import vocabulary_arrays  # noqa: E402
 from ringbuffer.grammar import Walk  # noqa: E402
@@ -51,7 +52,7 @@ class SamplerBench:
     def measure(self, kind: str | None, sampling: dict[str, float]) -> float:
         """Microseconds. Kind None: no row has a grammar."""
         params = self.step.params(**sampling)
-        states = np.zeros((self.rows, 2), GrammarState)
+        states = np.zeros((self.rows, GRAMMAR_STATES), GrammarState)
         last = np.zeros(self.rows, np.uint32)
         if kind is not None:
             params["grammar_words"] = np.diff(self.at)

@@ -97,7 +97,9 @@ def test_the_device_samples_what_the_reference_samples(
         there.step_set.tobytes(), there.tables.tobytes(),
     )  # fmt: skip
     tokens = there.read(int(there.step_set["out_token"]), np.uint32, len(rows))
-    states = there.read(int(there.tables["grammar_states"]), GrammarState, 2 * len(rows)).reshape(-1, 2)
+    states = there.read(
+        int(there.tables["grammar_states"]), GrammarState, abi.GRAMMAR_STATES * len(rows)
+    ).reshape(-1, abi.GRAMMAR_STATES)
     stream.close()
     memory.close()
 

@@ -11,7 +11,7 @@ import numpy as np
 from reference_ops import Floats, StepData
 from regular import Node, either, grammar, one_of, star, text, then, times
 
-from gpu_backend.abi import DEAD_END
+from gpu_backend.abi import DEAD_END, GRAMMAR_STATES
 from gpu_backend.engines.vocabulary import vocabulary_arrays
 from ringbuffer.grammar import Grammar, Walk
 from ringbuffer.grammar_abi import GRAMMAR_ACCEPTING, GRAMMAR_CALL_SHIFT, GrammarState
@@ -121,7 +121,7 @@ class ConstrainedStep(StepData):
         for name, array in self.vocabulary_arrays.items():
             self.tables["vocabulary"][name] = array.ctypes.data
         self.grammar_at = np.zeros(len(rows), np.uint32)
-        self.grammar_states = np.zeros((len(rows), 2), GrammarState)
+        self.grammar_states = np.zeros((len(rows), GRAMMAR_STATES), GrammarState)
         words = [np.full(32, 0xABABABAB, np.uint32)]
         for i, row in enumerate(rows):
             self.history[i, PROMPT : ends[i]] = row.answer
@@ -138,7 +138,7 @@ class ConstrainedStep(StepData):
             self.tables[name] = getattr(self, name).ctypes.data
 
     def put(self, walk: Walk, row: int, answered: int) -> None:
-        state = self.grammar_states[row, answered % 2]
+        state = self.grammar_states[row, answered % GRAMMAR_STATES]
         state["state"], state["depth"] = walk.state, len(walk.stack)
         state["stack"][: len(walk.stack)] = walk.stack
 

@@ -39,6 +39,8 @@ class Sizes(ctypes.Structure):
         ("copied_pages", ctypes.c_uint32),
         ("grammar_words", ctypes.c_uint32),
         ("priorities", ctypes.c_uint32),
+        ("max_drafts", ctypes.c_uint32),
+        ("verify_rows", ctypes.c_uint32),
     ]
 
 
@@ -69,6 +71,8 @@ COUNTERS = (
     "wide",
     "scored",
     "outdated",
+    "drafted",
+    "accepted",
 )
 
 
@@ -113,6 +117,8 @@ def simulations(draw: st.DrawFn) -> Sizes:
         stage_words=draw(st.sampled_from([1, 16, 100, 4096])),
         grammar_words=draw(st.sampled_from([0, 200, 700, 10_000])),
         priorities=draw(st.sampled_from([0, 0, 2, 5, 256])),
+        max_drafts=draw(st.sampled_from([0, 1, 3, 14])),
+        verify_rows=draw(st.integers(0, 64)),
         **draw(
             st.sampled_from(
                 [told(0), told(1), told(5), told(64), told(1000), kept(3, 1), kept(40, 4), kept(200, 30)]
@@ -193,6 +199,7 @@ def covered(run_simulation: Callable[..., Coverage], worlds: int) -> dict[str, i
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
             prefix_cache=1, stage_words=rng.choice([10, 4096]), grammar_words=rng.choice([400, 4096]),
+            max_drafts=rng.choice([0, 3, 14]), verify_rows=40,
             **rng.choice([told(4), told(40), kept(60, 4)]),
         )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
@@ -201,7 +208,8 @@ def covered(run_simulation: Callable[..., Coverage], worlds: int) -> dict[str, i
 
 
 def test_invariants_hold_in_some_simulations(run_simulation: Callable[..., Coverage]) -> None:
-    assert covered(run_simulation, 10)["finished"] > 20
+    coverage = covered(run_simulation, 10)
+    assert coverage["finished"] > 20
 
 
 @pytest.mark.slow

@@ -175,7 +175,9 @@ def test_where_a_requests_time_went(start_backend: StartBackend, start_frontend:
 
 
 def test_every_figure_of_the_scheduler_is_a_metric_once() -> None:
-    shown = [*exposition.SCHEDULER_GAUGES, *exposition.SCHEDULER_COUNTERS]
+    shown = [
+        *exposition.SCHEDULER_GAUGES, *exposition.SCHEDULER_COUNTERS, *exposition.DRAFT_COUNTERS,
+    ]  # fmt: skip
     named_as_vllm = ["running", "waiting", "preempted", "prefix_queries", "prefix_hits"]
     assert sorted([*shown, *named_as_vllm]) == sorted(abi.Stats.names or ())
 

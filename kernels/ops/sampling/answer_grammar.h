@@ -2,9 +2,10 @@
  * the sampler and its reference.
  *
  * The state that is kept is that of the answer without its last token: a step walks through the token that the step
- * before has sampled, which costs nothing where it waits for its logits anyway. The first step that samples for a
- * sequence, which is one that ends a prompt, walks through all of the answer that there is: a paused request goes on
- * where it was, from its tokens alone.
+ * before has sampled, and through the drafts before its own row, which costs nothing where it waits for its logits
+ * anyway. The first step that samples for a sequence, which is one that ends a prompt, walks through all of the answer
+ * that there is: a paused request goes on where it was, from its tokens alone. Every row keeps its state. What a
+ * rejected draft has left is overwritten before it is read: a place is read by the step whose known token follows it.
  */
 #ifndef BLINK_OPS_SAMPLING_ANSWER_GRAMMAR_H
 #define BLINK_OPS_SAMPLING_ANSWER_GRAMMAR_H
@@ -21,7 +22,7 @@ BLINK_HD Grammar grammar_of(const struct blink_tables& tables, const Sequence& s
 /* The place of the state with so many tokens of the answer. */
 BLINK_HD struct blink_grammar_state& state_at(const struct blink_tables& tables, const Sequence& sequence,
                                               uint32_t answered) {
-  return tables.grammar_states[2 * sequence.index + answered % 2];
+  return tables.grammar_states[BLINK_GRAMMAR_STATES * sequence.index + answered % BLINK_GRAMMAR_STATES];
 }
 
 /* Whether a token ends the answer where it may end, whatever its bytes are. Where an answer goes on behind one, it
@@ -51,7 +52,7 @@ inline void find_state(const struct blink_tables& tables, const Sequence& sequen
   if (begins) {
     begin_answer(grammar, from);
   } else {
-    walked = sequence.answered() - 1;
+    walked = sequence.answered() - 1 - sequence.drafts;
     from = state_at(tables, sequence, walked);
   }
   PushedStates pushed;

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   const uint32_t batch_slot = blockIdx.y;
   struct blink_step_head* head = set.head;
   const uint32_t emits = batch_slot < head->batch_size ? set.batch_emit[batch_slot] : uint32_t(BLINK_EMIT_NOTHING);
-  Sequence sequence = {scratch.params, 0, nullptr, 0};
+  Sequence sequence = {scratch.params, 0, nullptr, 0, 0};
   if (emits) {
     const Sequence given = sequence_of(set, tables, batch_slot);
     constexpr uint32_t kWords = sizeof(struct blink_descriptor) / sizeof(uint32_t);
@@ -143,6 +143,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
       reinterpret_cast<uint32_t*>(&scratch.params)[threadIdx.x] =
           reinterpret_cast<const uint32_t*>(&given.params)[threadIdx.x];
     sequence.index = given.index, sequence.tokens = given.tokens, sequence.length = given.length;
+    sequence.drafts = given.drafts;
   }
   Selection::clear(scratch.select);
   DsmemExchange exchange(scratch.barriers); /* which has a barrier of the block behind both */
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   uint32_t* bits = dynamic_shared() + kSampleSharedBytes / sizeof(uint32_t);
   MaskWork& work = *reinterpret_cast<MaskWork*>(scratch.select.received);
   const TokenMask mask(sequence, tables, slice, scratch.mask, work, bits);
-  const bool is_held = emits == BLINK_EMIT_TOKEN && scratch.params.grammar_words != 0;
+  const bool is_held = samples(emits) && scratch.params.grammar_words != 0;
   if (is_held) {
     mask.make(batch_slot >= head->n_decode);
     slice.allowed = bits;

@@ -62,7 +62,7 @@ class TokenMask {
     const uint32_t first = vocabulary.part_groups[slice_.rank * share];
     const uint32_t end = vocabulary.part_groups[(slice_.rank + 1) * share];
     Grammar grammar(*block);
-    const uint32_t walked = begins ? 0 : sequence_.answered() - 1;
+    const uint32_t walked = begins ? 0 : sequence_.answered() - 1 - sequence_.drafts;
     Span span = {};
     if (threadIdx.x < 32) {
       span = span_of(sequence_.params.prompt_tokens + walked);

@@ -171,6 +171,7 @@ struct Sequence {
   uint32_t index;   /* its place in the tables */
   uint32_t* tokens; /* prompt and answer so far: `length` of them */
   uint32_t length;
+  uint32_t drafts; /* the last so many of them are drafts (E27) */
 
   BLINK_HD uint32_t answered() const { return length - params.prompt_tokens; }
   BLINK_HD bool may_end() const { return answered() >= params.min_tokens; }
@@ -179,9 +180,10 @@ struct Sequence {
 
 BLINK_HD Sequence sequence_of(const struct blink_step_set& set, const struct blink_tables& tables,
                               uint32_t batch_slot) {
-  const uint32_t sequence = set.batch_sequence[batch_slot];
+  const uint32_t sequence = set.batch_sequence[batch_slot], last = set.batch_last[batch_slot];
+  const uint32_t drafts = batch_slot < set.head->n_decode ? last - set.batch_first[batch_slot] : 0;
   return {tables.params[sequence], sequence, tables.history + uint64_t(sequence) * tables.max_context,
-          set.token_position[set.batch_last[batch_slot]] + 1};
+          set.token_position[last] + 1, drafts};
 }
 
 /* Whether a step has found a token, and not the reason why there is none. */
@@ -189,12 +191,18 @@ BLINK_HD bool is_token(uint32_t outcome) {
   return outcome != BLINK_NO_TOKEN && outcome != BLINK_DEAD_END;
 }
 
+/* Whether a token is to be sampled. */
+BLINK_HD bool samples(uint32_t emit) {
+  return emit == BLINK_EMIT_TOKEN || emit == BLINK_EMIT_CHECKED;
+}
+
 /* Of a batch slot: the token that was sampled, or why there is none. The history holds tokens only, because a step that
- * was planned ahead feeds what stands there. */
+ * was planned ahead feeds what stands there. Where a draft stands, it stays: rows behind this one read it (E27). */
 BLINK_HD void put_token(const struct blink_step_set& set, const struct blink_tables& tables, const Sequence& sequence,
                         uint32_t batch_slot, uint32_t token) {
   set.out_token[batch_slot] = token;
-  if (sequence.length < tables.max_context) sequence.tokens[sequence.length] = is_token(token) ? token : 0;
+  const bool is_free = sequence.length < tables.max_context && set.batch_emit[batch_slot] != BLINK_EMIT_CHECKED;
+  if (is_free) sequence.tokens[sequence.length] = is_token(token) ? token : 0;
 }
 
 BLINK_HD float repeated(float logit, float penalty) {

@@ -21,6 +21,8 @@ struct Sizes {
   uint32_t copied_pages = 0;   // by one step, at most
   uint32_t grammar_words = 0;  // of all grammars in device memory
   uint32_t priorities = 0;     // that requests have, around 0; at most 256
+  uint32_t max_drafts = 0;     // of a sequence in one step
+  uint32_t verify_rows = 0;    // of a step with drafts, beside max_batch
 };
 
 class SimulatedRing {
@@ -54,23 +56,26 @@ class SimulatedRing {
     t.completed = array<uint64_t>(1);
     t.grammars = array<uint32_t>(z.grammar_words);
     t.grammar_at = array<uint32_t>(t.n_sequences);
-    t.grammar_states = array<blink_grammar_state>(2 * t.n_sequences);
+    t.grammar_states = array<blink_grammar_state>(BLINK_GRAMMAR_STATES * t.n_sequences);
     t.vocabulary.first = const_cast<uint32_t*>(book().vocabulary.first.data());
     t.vocabulary.bytes = const_cast<uint8_t*>(book().vocabulary.bytes.data());
     const uint32_t mixed = z.max_mixed_tokens ? z.max_mixed_tokens : z.max_batch + z.max_prefill_tokens;
-    const uint32_t tokens = std::max({mixed, z.max_prefill_tokens, z.copied_pages}), batch_slots = t.n_sequences;
+    const uint32_t verify_rows = z.max_drafts ? z.max_batch + z.verify_rows : 0;
+    const uint32_t tokens = std::max({mixed, z.max_prefill_tokens, z.copied_pages, verify_rows});
+    const uint32_t batch_slots = t.n_sequences, most_slots = std::max(batch_slots, verify_rows);
     for (blink_step_set& set : c.sets) {
-      uint32_t* at = array<uint32_t>(2 * words(tokens) + 5 * words(batch_slots) + words(sizeof(blink_step_head) / 4));
+      uint32_t* at = array<uint32_t>(2 * words(tokens) + 5 * words(most_slots) + words(sizeof(blink_step_head) / 4));
       auto take = [&at](uint64_t n) { return std::exchange(at, at + words(n)); };
       for (uint32_t** p : {&set.token_sequence, &set.token_position}) *p = take(tokens);
       for (uint32_t** p : {&set.batch_sequence, &set.batch_first, &set.batch_last, &set.batch_emit})
-        *p = take(batch_slots);
+        *p = take(most_slots);
       set.head = reinterpret_cast<blink_step_head*>(take(sizeof(blink_step_head) / 4));
-      set.out_token = take(batch_slots);
-      set.out_logprobs = array<uint64_t>(uint64_t(batch_slots) * BLINK_LOGPROB_WORDS);
+      set.out_token = take(most_slots);
+      set.out_logprobs = array<uint64_t>(uint64_t(most_slots) * BLINK_LOGPROB_WORDS);
     }
-    // One decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all; copies.
-    c.n_shapes = z.host_pages ? 7 : 6;
+    // One decode shape, one prefill shape, mixed ones of two sizes, each of few batch slots and of all; two that
+    // verify; copies.
+    c.n_shapes = 6 + (z.max_drafts ? 2 : 0) + (z.host_pages ? 1 : 0);
     c.shapes = array<blink_shape>(c.n_shapes);
     const uint32_t small = (mixed + 1) / 2, few = (batch_slots + 1) / 2;
     c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
@@ -79,8 +84,19 @@ class SimulatedRing {
     c.shapes[3] = {BLINK_STEP_MIXED, small, std::min(batch_slots, small), 0};
     c.shapes[4] = {BLINK_STEP_MIXED, mixed, std::min(few, mixed), 0};
     c.shapes[5] = {BLINK_STEP_MIXED, mixed, std::min(batch_slots, mixed), 0};
-    if (z.host_pages) c.shapes[6] = {BLINK_STEP_COPY, z.copied_pages, 0, 0};
-    c.copy_shape = 6;
+    c.copy_shape = c.n_shapes - 1;
+    if (z.host_pages) c.shapes[c.copy_shape] = {BLINK_STEP_COPY, z.copied_pages, 0, 0};
+    const uint32_t half = (verify_rows + 1) / 2;
+    if (z.max_drafts) c.shapes[6] = {BLINK_STEP_DECODE, half, half, 1};
+    if (z.max_drafts) c.shapes[7] = {BLINK_STEP_DECODE, verify_rows, verify_rows, 1};
+    c.verify_lookup = array<uint32_t>(verify_rows + 1);
+    for (uint32_t n = 0; n <= verify_rows; ++n) c.verify_lookup[n] = n <= half ? 6 : 7;
+    c.max_drafts = z.max_drafts;
+    c.max_verify_rows = verify_rows;
+    c.longest_match = 4;
+    c.shortest_match = 1;
+    c.n_draft_places = 64;
+    c.draft_places = array<uint32_t>(uint64_t(t.n_sequences) * c.n_draft_places);
     c.host_pages = z.host_pages;
     c.decode_lookup = array<uint32_t>(z.max_batch + 1);
     c.prefill_lookup = lookup(z.max_prefill_tokens);

@@ -90,7 +90,9 @@ const char* blink_simulator_run(uint64_t seed, const simulator::Sizes* sizes, ui
                0,
                w.coverage.wide,
                0,
-               0};
+               0,
+               s.draft_tokens,
+               s.accepted_tokens};
   for (const simulator::Frontend& f : w.frontends) {
     coverage->unsampled += f.answers.unsampled;
     coverage->constrained += f.answers.constrained;

@@ -51,9 +51,9 @@ class SyntheticEngine {
       ++fed;
     }
     for (uint32_t batch_slot = 0; batch_slot < head.n_decode; ++batch_slot) {
-      if (set.batch_first[batch_slot] != batch_slot || set.batch_last[batch_slot] != batch_slot ||
-          !set.batch_emit[batch_slot])
+      if (set.batch_last[batch_slot] != batch_slot || !set.batch_emit[batch_slot])
         fail("the sequences that decode do not come first");
+      check_drafts(set, batch_slot);
     }
     for (uint32_t batch_slot = 0; batch_slot < head.batch_size; ++batch_slot) sample(set, batch_slot);
     head.start_ns = start_ns;
@@ -142,6 +142,18 @@ class SyntheticEngine {
     blink::find_state(t, of, begins, now);
     const uint32_t previous = of.tokens[of.length - 1];
     return answer_in(blink::Grammar(words), now, of.params.seed, of.answered(), previous);
+  }
+
+  // E27: a sequence's rows are consecutive, and so are their positions; all but the last are checked.
+  void check_drafts(const blink_step_set& set, uint32_t batch_slot) {
+    const uint32_t first = set.batch_first[batch_slot];
+    if (first != batch_slot && (first > batch_slot || set.batch_first[batch_slot - 1] != first ||
+                                set.batch_sequence[batch_slot - 1] != set.batch_sequence[batch_slot] ||
+                                set.token_position[batch_slot - 1] + 1 != set.token_position[batch_slot]))
+      fail("E27: the rows of a sequence are not in order");
+    const bool ends = batch_slot + 1 == set.head->n_decode || set.batch_first[batch_slot + 1] == batch_slot + 1;
+    if (set.batch_emit[batch_slot] != (ends ? BLINK_EMIT_TOKEN : BLINK_EMIT_CHECKED))
+      fail("E27: a row is checked if another follows");
   }
 
   // Whether a batch slot is what the scheduler says that it is for, and its request's controls are there.

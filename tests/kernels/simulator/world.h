@@ -21,7 +21,7 @@ namespace simulator {
 struct Coverage {
   uint64_t steps, tokens, finished, preempted, zombies, torn, relaunches, refused, reclaimed, cancelled, armed, mixed,
       unsampled, hits, evicted, awaited, told, retold, compared, written, brought_back, constrained, dead_ends, wide,
-      scored, outdated;
+      scored, outdated, drafted, accepted;
 };
 
 class Simulator {
@@ -199,6 +199,8 @@ class Simulator {
       const uint32_t row = set.batch_sequence[i];
       h = mix(h ^ row ^ uint64_t(set.batch_first[i]) << 20 ^ uint64_t(set.batch_last[i]) << 40 ^ set.batch_emit[i]);
       h = mix(h ^ c.tables.params[row].seed);
+      if (set.batch_emit[i] == BLINK_EMIT_CHECKED)
+        h = mix(h ^ c.tables.history[uint64_t(row) * c.tables.max_context + set.token_position[i] + 1]);
       const uint32_t pages = set.token_position[set.batch_last[i]] / c.tables.page_size + 1;
       for (uint32_t p = 0; p < pages; ++p)
         h = mix(h ^ c.tables.block_table[uint64_t(row) * c.tables.pages_per_sequence + p]);

@@ -1,0 +1,101 @@
+"""How a server speculates: `--speculative-config`, in vLLM's form, and `--simulate-acceptance`.
+
+Drafts are looked up in the sequence's own tokens (kernels/scheduler/drafts.h), which vLLM calls `ngram`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from gpu_backend.abi import MAX_DRAFTS
+
+LONGEST_MATCH = 16  # tokens: a look-up compares so many
+USUAL_MATCH = 5  # vLLM's default of both lengths
+FIELDS = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """At most `max_drafts` of a sequence in one step, 0 for none.
+
+    They are what followed an earlier place where the sequence's last tokens stood, `shortest_match` to
+    `longest_match` of them. `acceptance`: the chance of each draft to be accepted if those before it are, to
+    measure with weights that mean nothing; empty: drafts are compared.
+    """
+
+    max_drafts: int = 0
+    longest_match: int = USUAL_MATCH
+    shortest_match: int = USUAL_MATCH
+    acceptance: tuple[float, ...] = ()
+
+
+NO_SPECULATION = Speculation()
+
+
+def parse_speculation(text: str) -> Speculation:
+    """What a JSON object says. Raises ValueError, by name, for what is wrong or not supported."""
+    try:
+        wanted = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not isinstance(wanted, dict):
+        raise ValueError('it must be a JSON object, like {"method": "ngram", "num_speculative_tokens": 5}')
+    if unknown := [name for name in wanted if name not in FIELDS]:
+        raise ValueError(f"{unknown[0]!r:.80} is not supported; there are {', '.join(FIELDS)}")
+    method = wanted.get("method", wanted.get("model", "ngram"))
+    if method not in ("ngram", "[ngram]") or wanted.get("model", "ngram") not in ("ngram", "[ngram]"):
+        other = wanted.get("model", method) if method in ("ngram", "[ngram]") else method
+        raise ValueError(f"{other!r:.80} is not supported: drafts are looked up, which is the method 'ngram'")
+    given = [wanted[name] for name in ("prompt_lookup_max", "prompt_lookup_min") if name in wanted]
+    longest = _count(wanted, "prompt_lookup_max", LONGEST_MATCH, given[0] if given else USUAL_MATCH)
+    shortest = _count(wanted, "prompt_lookup_min", LONGEST_MATCH, given[-1] if given else USUAL_MATCH)
+    if shortest > longest:
+        raise ValueError(f"prompt_lookup_min is {shortest}, more than prompt_lookup_max, {longest}")
+    return Speculation(_count(wanted, "num_speculative_tokens", MAX_DRAFTS), longest, shortest)
+
+
+def write_speculation(wanted: Speculation) -> str:
+    """JSON that is parsed to the same."""
+    return json.dumps(
+        {
+            "method": "ngram",
+            "num_speculative_tokens": wanted.max_drafts,
+            "prompt_lookup_max": wanted.longest_match,
+            "prompt_lookup_min": wanted.shortest_match,
+        }
+    )
+
+
+def parse_acceptance(text: str) -> tuple[float, ...]:
+    """Chances that are separated by commas. Raises ValueError."""
+    try:
+        chances = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"'{text:.80}' is not a list of numbers, like 0.8,0.7,0.6") from None
+    if not all(0 <= chance <= 1 for chance in chances):
+        raise ValueError(f"'{text:.80}' has a number that is no chance; they are 0 to 1")
+    if len(chances) > MAX_DRAFTS:
+        raise ValueError(f"{len(chances)} chances are given; at most {MAX_DRAFTS} drafts are checked at once")
+    return chances
+
+
+def speculation(config: Speculation | None, acceptance: tuple[float, ...] | None) -> Speculation:
+    """Both flags together. Chances alone say how many drafts there are. Raises ValueError."""
+    if not acceptance:
+        return config or NO_SPECULATION
+    drafts = config.max_drafts if config else len(acceptance)
+    if drafts != len(acceptance):
+        raise ValueError(
+            f"simulate-acceptance has {len(acceptance)} chances, speculative-config asks for {drafts} drafts"
+        )
+    return Speculation(drafts, acceptance=acceptance)
+
+
+def _count(wanted: dict[str, object], name: str, most: int, default: object = None) -> int:
+    value = wanted.get(name, default)
+    if value is None:
+        raise ValueError(f"{name} is missing: how many tokens are guessed at a time, 1 to {most}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ValueError(f"{name} is {value!r:.80}, it must be a whole number from 1 to {most}")
+    return value

@@ -1,0 +1,249 @@
+/* Drafts: guesses of a sequence's next tokens, which one step checks together (speculative decoding). The scheduler
+ * looks them up in the sequence's own tokens, decides how many are worth their rows, and learns from what became of
+ * them. What the model says is never changed by a draft: a row behind the known token is used only if all drafts before
+ * it are what the rows before it have sampled (S23).
+ *
+ * Looked up: where do the sequence's last n tokens stand earlier in its history? What followed there is the draft. For
+ * each n from shortest_match to longest_match the index has, under the hash of n tokens, the position behind them; the
+ * longest match is taken. An entry only says where to look, so it may be overwritten or be another sequence's: what
+ * stands there is compared. So the index is never cleared, and a look-up takes the same time however long the history
+ * is.
+ *
+ * Worth their rows: a row more makes a step longer, and a draft is accepted with some chance. The chances of a
+ * sequence's drafts fall as powers of one number, which is estimated from its last drafts. Of a few limits of this
+ * chance, each step takes the one with which most tokens are expected in a unit of time, by the times that steps of
+ * these shapes took lately. No drafts at all is one of the choices. Old estimates are trusted less the older they are,
+ * so what was not worth it is tried again, rarely.
+ */
+#ifndef BLINK_SCHEDULER_DRAFTS_H
+#define BLINK_SCHEDULER_DRAFTS_H
+
+#include "sequences.h"
+#include "steps.h"
+
+namespace blink {
+
+constexpr uint32_t kCertain = 1u << 16;             // a chance of 1
+constexpr uint32_t kFirstGuess = kCertain * 3 / 4;  // of a draft to be accepted, while nothing is known of a sequence
+constexpr uint32_t kDraftLimits = 8;                // that a step chooses from
+constexpr uint32_t kMostRest = 7;                   // steps without a look-up, where the last ones were for nothing
+constexpr uint32_t kIndexedAtOnce = 4;              // tokens of a prompt that a thread indexes in one turn of the loop
+constexpr uint32_t kFewTokens = 2 * BLINK_MAX_DRAFTS;  // as an answer has more since the last turn
+constexpr float kTrustedSteps = 8192.0f;               // after so many steps a time is trusted by half
+
+template <class P>
+class Drafts : private Sequences {
+ public:
+  BLINK_FN Drafts(P& platform, const blink_scheduler_config& config, Steps<P>& steps)
+      : Sequences(config), p_(platform), steps_(steps) {}
+
+  // Whether the next step is planned only when the one that runs is committed, because drafts begin behind the token
+  // that it samples. While look-ups find nothing that is worth a row, most steps are planned without them, and early.
+  BLINK_FN bool await_tokens() const { return c_.max_drafts && s_.n_active && (rest_ == 0 || steps_.verifies()); }
+
+  // Gives each sequence that decodes its drafts, all in their histories, of a step of `n_decoding` sequences and no
+  // prompts. False: none has any.
+  BLINK_FN bool choose(uint32_t n_decoding) {
+    if (!c_.max_drafts) return false;
+    if (rest_) return --rest_, false;
+    uint32_t found = 0;
+    for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
+      blink_sequence& sequence = c_.sequences[i];
+      if (!decoding(sequence)) continue;
+      sequence.n_drafts = c_.simulates_acceptance ? most_drafts(sequence) : look_up(i);
+      found |= sequence.n_drafts;
+    }
+    found = p_.reduce(found, Or());
+    const uint32_t limit = found ? best_limit(n_decoding) : kDraftLimits;
+    if (found) {
+      for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
+        blink_sequence& sequence = c_.sequences[i];
+        if (!decoding(sequence)) continue;
+        const uint32_t n = count_worthy(sequence, limit);
+        sequence.unchecked += sequence.n_drafts && !n;
+        sequence.n_drafts = n;
+      }
+      p_.sync();
+    }
+    rest_after_ = limit == kDraftLimits ? Min()(2 * rest_after_ + 1, kMostRest) : 0;
+    rest_ = rest_after_;
+    return limit != kDraftLimits;
+  }
+
+  // No sequence has drafts beyond the pages that it would need without them.
+  BLINK_FN void keep_to_pages() {
+    for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
+      blink_sequence& sequence = c_.sequences[i];
+      if (!decoding(sequence) || !sequence.n_drafts) continue;
+      const uint32_t pages = Max()(sequence.n_pages, sequence.fed / t_.page_size + 1);
+      sequence.n_drafts = Min()(sequence.n_drafts, pages * t_.page_size - sequence.fed - 1);
+    }
+    p_.sync();
+  }
+
+  // What follows is for one thread.
+
+  // Whether what was sampled behind `position` is the draft there, the n-th of its step.
+  BLINK_FN bool accepts(uint32_t i, uint32_t position, uint32_t n, uint32_t token) const {
+    if (!c_.simulates_acceptance) return history(i)[position + 1] == token;
+    const uint64_t drawn = mixed(mixed(uint64_t(c_.sequences[i].slot) << 32 | position) + t_.params[i].seed);
+    return uint32_t(drawn) < c_.acceptance_chances[n];
+  }
+
+  // Of a sequence's drafts so many were accepted.
+  BLINK_FN void learn(blink_sequence& sequence, uint32_t accepted) {
+    if (sequence.n_drafts == 0) return;
+    uint32_t chance = chance_of(sequence);
+    for (uint32_t n = 0; n < accepted; ++n) chance += (kCertain - chance) / 8;
+    if (accepted < sequence.n_drafts) chance -= chance / 8;
+    sequence.acceptance = chance;
+    sequence.unchecked = 0;
+    p_.add(&s_.stats.drafts, uint64_t(1));
+    p_.add(&s_.stats.draft_tokens, uint64_t(sequence.n_drafts));
+    p_.add(&s_.stats.accepted_tokens, uint64_t(accepted));
+    sequence.n_drafts = 0;
+  }
+
+  // All threads call this, while there is time: some more of what sequences have is put into their indexes. New tokens
+  // of answers are a thread's work for each sequence, a prompt is that of all threads.
+  BLINK_FN void index_ahead() {
+    if (!c_.max_drafts || s_.n_active == 0) return;
+    uint32_t next = BLINK_NO_SEQUENCE;
+    for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
+      blink_sequence& sequence = c_.sequences[i];
+      if (sequence.use != BLINK_SEQUENCE_ACTIVE) continue;
+      const uint32_t end = known(sequence) - 1;
+      if (sequence.indexed + kFewTokens < end) next = Min()(next, i);
+      if (sequence.indexed + kFewTokens < end) continue;
+      for (; sequence.indexed < end; ++sequence.indexed) index(i, sequence.indexed);
+    }
+    next = p_.reduce(next, Min());
+    if (next == BLINK_NO_SEQUENCE) return;
+    blink_sequence& sequence = c_.sequences[next];
+    const uint32_t first = sequence.indexed;
+    const uint32_t end = Min()(known(sequence) - 1, first + kIndexedAtOnce * p_.threads());
+    for (uint32_t position = first + p_.thread(); position < end; position += p_.threads()) index(next, position);
+    p_.sync();
+    if (p_.thread() == 0) sequence.indexed = end;
+    p_.sync();
+  }
+
+ private:
+  // The chances below which a draft has no row, in 2^-16; behind the last one no draft has.
+  BLINK_FN static uint32_t limit_of(uint32_t limit) { return limit == 0 ? 1 : kCertain * limit / kDraftLimits; }
+
+  // Tokens of the sequence's history that are committed.
+  BLINK_FN uint32_t known(const blink_sequence& sequence) const {
+    const blink_request& r = c_.requests[sequence.slot];
+    return r.prompt_tokens + r.generated;
+  }
+
+  // The drafts that a sequence has room for: within its context and its request's tokens, of which the known token's
+  // row makes one.
+  BLINK_FN uint32_t most_drafts(const blink_sequence& sequence) const {
+    const blink_request& r = c_.requests[sequence.slot];
+    const uint32_t outputs = r.max_outputs - (sequence.fed - r.prompt_tokens + 2);
+    return Min()(c_.max_drafts, Min()(outputs, t_.max_context - 1 - sequence.fed));
+  }
+
+  // Puts what follows the longest match into the history, behind what is known. Returns how many tokens.
+  BLINK_FN uint32_t look_up(uint32_t i) {
+    const blink_sequence& sequence = c_.sequences[i];
+    uint32_t* const tokens = history(i);
+    const uint32_t end = known(sequence), most = most_drafts(sequence), longest = Min()(c_.longest_match, end - 1);
+    uint64_t hash = 0;
+    uint32_t from = 0;
+    for (uint32_t n = 1; most && n <= longest; ++n) {
+      hash = mixed(hash ^ tokens[end - n]);
+      if (n < c_.shortest_match) continue;
+      const uint32_t at = p_.load(place(i, hash, n));
+      if (at >= n && at < end && is_match(tokens, at, end, n)) from = at;
+    }
+    if (from == 0) return 0;
+    // What is read may be a draft that was just written: what repeats itself goes on doing so.
+    for (uint32_t k = 0; k < most; ++k) tokens[end + k] = tokens[from + k];
+    return most;
+  }
+  BLINK_FN static bool is_match(const uint32_t* tokens, uint32_t at, uint32_t end, uint32_t n) {
+    for (uint32_t k = 1; k <= n; ++k)
+      if (tokens[at - k] != tokens[end - k]) return false;
+    return true;
+  }
+
+  // The tokens up to `position`, behind which another is known.
+  BLINK_FN void index(uint32_t i, uint32_t position) {
+    const uint32_t* const tokens = history(i);
+    uint64_t hash = 0;
+    for (uint32_t n = 1; n <= c_.longest_match && n <= position + 1; ++n) {
+      hash = mixed(hash ^ tokens[position + 1 - n]);
+      if (n >= c_.shortest_match) p_.store(place(i, hash, n), position + 1);
+    }
+  }
+  BLINK_FN uint32_t* place(uint32_t i, uint64_t hash, uint32_t n) const {
+    return c_.draft_places + uint64_t(i) * c_.n_draft_places + (mixed(hash + n) & (c_.n_draft_places - 1));
+  }
+  BLINK_FN static uint64_t mixed(uint64_t x) {
+    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15ull;
+    return x ^ x >> 29;
+  }
+
+  // The chance of a sequence's next draft. What was seen long ago says less.
+  BLINK_FN uint32_t chance_of(const blink_sequence& sequence) const {
+    if (sequence.acceptance == 0) return kFirstGuess;
+    const uint32_t old = Min()(sequence.unchecked, 64u);
+    return sequence.acceptance + (Max()(sequence.acceptance, kFirstGuess) - sequence.acceptance) * old / 128;
+  }
+
+  // Of the drafts that were found, those whose chance to be accepted is at least the limit's.
+  BLINK_FN uint32_t count_worthy(const blink_sequence& sequence, uint32_t limit) const {
+    const uint32_t chance = chance_of(sequence);
+    uint64_t all = kCertain;
+    uint32_t n = 0;
+    while (n < sequence.n_drafts && (all = all * chance >> 16) >= limit_of(limit)) ++n;
+    return limit == kDraftLimits ? 0 : n;
+  }
+
+  // The limit with which a step is expected to find most tokens in a unit of time; kDraftLimits: without drafts.
+  BLINK_FN uint32_t best_limit(uint32_t n_decoding) {
+    uint32_t best = kDraftLimits;
+    float most = float(n_decoding) / usual_ns(c_.decode_lookup[n_decoding], n_decoding);
+    for (uint32_t limit = 0; limit < kDraftLimits; ++limit) {
+      uint64_t sums = 0;  // rows in the high half, tokens beside the known rows' in 2^-8 in the low half
+      for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
+        if (decoding(c_.sequences[i])) sums += expected(c_.sequences[i], limit);
+      }
+      sums = p_.reduce(sums, Sum());
+      const uint32_t rows = n_decoding + uint32_t(sums >> 32);
+      if (rows == n_decoding || rows > c_.max_verify_rows) continue;
+      const float tokens = float(n_decoding) + float(uint32_t(sums)) / 256.0f;
+      const float rate = tokens / usual_ns(c_.verify_lookup[rows], rows);
+      if (rate > most) most = rate, best = limit;
+    }
+    return best;
+  }
+  BLINK_FN uint64_t expected(const blink_sequence& sequence, uint32_t limit) const {
+    const uint32_t chance = chance_of(sequence), n = count_worthy(sequence, limit);
+    uint64_t all = kCertain, sum = 0;
+    for (uint32_t k = 0; k < n; ++k) sum += all = all * chance >> 16;
+    return uint64_t(n) << 32 | sum >> 8;
+  }
+
+  // What a step of this shape takes. One that has not run is taken to be as fast as a step without drafts, so that it
+  // runs once.
+  BLINK_FN float usual_ns(uint32_t shape, uint32_t rows) const {
+    const blink_shape_time& time = c_.shape_times[shape];
+    if (time.usual_ns == 0) return 1.0f + float(rows) / 65536.0f;
+    const float age = float(steps_.launched() - time.last_step);
+    return float(time.usual_ns) * (kTrustedSteps / (kTrustedSteps + age));
+  }
+
+  P& p_;
+  Steps<P>& steps_;
+  // The same in every thread. They are not saved: another execution looks up at once.
+  uint32_t rest_ = 0;        // steps that are still to be planned without a look-up
+  uint32_t rest_after_ = 0;  // ... that were to be since the last one
+};
+
+}  // namespace blink
+
+#endif
