@@ -223,8 +223,7 @@ class Commit : private Tables {
     time.total_ns += duration;
     ++time.steps;
     const uint64_t gap = s_.last_done_ns ? Min()(since(s_.last_done_ns, head.start_ns), kMostGapNs) : 0;
-    const uint64_t usual = time.usual_ns ? time.usual_ns : duration + gap;
-    time.usual_ns = usual - usual / 8 + Min()(duration + gap, 2 * usual) / 8;
+    time.usual_ns = usual_time(time, duration + gap);
     time.last_step = head.id;
     if (s_.last_done_ns && head.start_ns >= s_.last_done_ns) {
       const uint64_t bin = (head.start_ns - s_.last_done_ns) / BLINK_GAP_BIN_NS;
@@ -240,6 +239,13 @@ class Commit : private Tables {
     trace.batch_size = head.batch_size;
     trace.id = head.id;
     show(head);
+  }
+
+  // The first runs of a shape may be slow for reasons of their own, and so may a single later one.
+  BLINK_FN static uint64_t usual_time(const blink_shape_time& time, uint64_t period) {
+    if (time.steps <= 1) return period;
+    if (time.steps <= BLINK_FIRST_RUNS) return Min()(time.usual_ns, period);
+    return time.usual_ns - time.usual_ns / 8 + Min()(period, time.usual_ns + time.usual_ns / 4) / 8;
   }
 
   // In the ring, for whoever watches.

@@ -29,7 +29,7 @@ constexpr uint32_t kDraftLimits = 8;                // that a step chooses from
 constexpr uint32_t kMostRest = 7;                   // steps without a look-up, where the last ones were for nothing
 constexpr uint32_t kIndexedAtOnce = 4;              // tokens of a prompt that a thread indexes in one turn of the loop
 constexpr uint32_t kFewTokens = 2 * BLINK_MAX_DRAFTS;  // as an answer has more since the last turn
-constexpr float kTrustedSteps = 8192.0f;               // after so many steps a time is trusted by half
+constexpr float kTrustedSteps = 1024.0f;               // after so many steps a time is trusted by half
 
 template <class P>
 class Drafts : private Sequences {
@@ -228,11 +228,10 @@ class Drafts : private Sequences {
     return uint64_t(n) << 32 | sum >> 8;
   }
 
-  // What a step of this shape takes. One that has not run is taken to be as fast as a step without drafts, so that it
-  // runs once.
+  // What a step of this shape takes. One that has hardly run is taken to be faster than any, so that it runs.
   BLINK_FN float usual_ns(uint32_t shape, uint32_t rows) const {
     const blink_shape_time& time = c_.shape_times[shape];
-    if (time.usual_ns == 0) return 1.0f + float(rows) / 65536.0f;
+    if (time.steps < BLINK_FIRST_RUNS) return 1.0f + float(rows) / 65536.0f;
     const float age = float(steps_.launched() - time.last_step);
     return float(time.usual_ns) * (kTrustedSteps / (kTrustedSteps + age));
   }

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x9408bb7a6ac577b8ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x3d3908ee90dd506dull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
