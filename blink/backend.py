@@ -19,7 +19,7 @@ from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
-from gpu_backend.speculation import parse_acceptance, parse_speculation, write_speculation
+from gpu_backend.speculation import parse_acceptance, parse_share, parse_speculation, write_speculation
 from ringbuffer.rdma.exchange_key import VARIABLE, ring_key
 
 DESCRIPTION = """Loads a model, starts the scheduler, and serves requests that frontends put into the ring.
@@ -91,6 +91,9 @@ FLAGS = (
     Flag("--simulate-acceptance", "simulate_acceptance", "P1,P2,...",
          "accept guesses by chance, for measurements with random weights: the n-th with chance Pn, if those "
          "before it are (default: they are compared)", parse_acceptance),
+    Flag("--simulate-edits", "simulate_edits", "SHARE",
+         "make each answer repeat its prompt but for some tokens, for measurements with random weights: "
+         "SHARE of them are the prompt's (default: an answer is what the model says)", parse_share),
     Flag("--kv-events", "kv_events", "N",
          "tell a router or `blink events` which blocks the prefix cache stores and removes, through a log of "
          "N of them in the ring", count, show=lambda _: "off"),

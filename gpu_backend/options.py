@@ -52,6 +52,7 @@ class BackendOptions:
     scheduling_policy: str = FCFS  # with PRIORITY, requests may have one (S2)
     speculative_config: Speculation | None = None  # drafts that one step checks; None: none
     simulate_acceptance: tuple[float, ...] | None = None  # ... by chance, for measurements
+    simulate_edits: float | None = None  # answers repeat so much of their prompts, likewise
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
     threads: int | None = None
@@ -113,7 +114,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
     share = options.mixed_share or 0
     if not 0 <= share <= prefill:
         raise ValueError(f"mixed-share is {share}, it must be between 1 and max-prefill-tokens, {prefill}")
-    drafts = speculation(options.speculative_config, options.simulate_acceptance)
+    drafts = speculation(options.speculative_config, options.simulate_acceptance, options.simulate_edits)
     if drafts.max_drafts and SchedulerKind(options.scheduler).host_driven:
         raise ValueError(
             f"speculative-config needs the scheduler on the GPU: {options.scheduler} has no drafts"

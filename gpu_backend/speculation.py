@@ -6,7 +6,7 @@ Drafts are looked up in the sequence's own tokens (kernels/scheduler/drafts.h), 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_backend.abi import MAX_DRAFTS
 
@@ -21,13 +21,15 @@ class Speculation:
 
     They are what followed an earlier place where the sequence's last tokens stood, `shortest_match` to
     `longest_match` of them. `acceptance`: the chance of each draft to be accepted if those before it are, to
-    measure with weights that mean nothing; empty: drafts are compared.
+    measure with weights that mean nothing; empty: drafts are compared. `copied_share`: the share of an
+    answer's tokens that are made to repeat the prompt, likewise; 0: none.
     """
 
     max_drafts: int = 0
     longest_match: int = USUAL_MATCH
     shortest_match: int = USUAL_MATCH
     acceptance: tuple[float, ...] = ()
+    copied_share: float = 0.0
 
 
 NO_SPECULATION = Speculation()
@@ -80,8 +82,22 @@ def parse_acceptance(text: str) -> tuple[float, ...]:
     return chances
 
 
-def speculation(config: Speculation | None, acceptance: tuple[float, ...] | None) -> Speculation:
-    """Both flags together. Chances alone say how many drafts there are. Raises ValueError."""
+def parse_share(text: str) -> float:
+    """A share. Raises ValueError."""
+    (share,) = parse_acceptance(text) if "," not in text else (None,)
+    if not share:
+        raise ValueError(f"'{text:.80}' is not a share, which is a number above 0 and at most 1")
+    return share
+
+
+def speculation(
+    config: Speculation | None, acceptance: tuple[float, ...] | None, copied_share: float | None
+) -> Speculation:
+    """The flags together. Chances alone say how many drafts there are. Raises ValueError."""
+    if copied_share:
+        if not config or acceptance:
+            raise ValueError("simulate-edits needs speculative-config, and excludes simulate-acceptance")
+        return replace(config, copied_share=copied_share)
     if not acceptance:
         return config or NO_SPECULATION
     drafts = config.max_drafts if config else len(acceptance)

@@ -41,6 +41,7 @@ class Limits:
     longest_match: int = 0  # tokens, behind whose earlier place drafts are looked up
     shortest_match: int = 0
     acceptance: tuple[float, ...] = ()  # of drafts, by chance; empty: they are compared
+    copied_share: float = 0.0  # of answers' tokens that are made to repeat the prompt, for measurements
 
     @property
     def n_sequences(self) -> int:

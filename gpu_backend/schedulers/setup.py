@@ -17,6 +17,11 @@ from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer.region import Geometry
 
 
+def _chance(share: float) -> int:
+    """In units of 2^-32, below 1."""
+    return min(int(share * 2**32), 2**32 - 1)
+
+
 @dataclass(frozen=True)
 class Pace:
     """Times of the scheduler's loop, in nanoseconds (blink_scheduler_config)."""
@@ -122,8 +127,9 @@ class SchedulerSetup:
         places = limits.n_sequences * int(config["n_draft_places"])
         config["draft_places"] = self._memory.allocate(4 * places)
         config["simulates_acceptance"] = bool(limits.acceptance)
+        config["copied_share"] = _chance(limits.copied_share)
         for n, chance in enumerate(limits.acceptance):
-            config["acceptance_chances"][n] = min(int(chance * 2**32), 2**32 - 1)
+            config["acceptance_chances"][n] = _chance(chance)
 
     def _store(self, array: NDArray[Any]) -> int:
         address = self._memory.allocate(array.nbytes)

@@ -113,12 +113,12 @@ class Commit : private Tables {
     }
     uint32_t at = first, position = set.token_position[set.batch_last[first]], reason = BLINK_REASON_NONE;
     for (;; ++at, ++position) {
-      const uint32_t token = set.out_token[at];
-      if (!is_outcome(token)) return kBad;
-      reason = commit_token(set, at, sequence);
-      if (reason || at == last) break;
-      const bool accepted = drafts_.accepts(i, position, at - first, token);
-      history(i)[position + 1] = token;
+      if (!is_outcome(set.out_token[at])) return kBad;
+      const uint32_t token = drafts_.replayed(i, set.out_token[at]);
+      reason = commit_token(set, at, sequence, token);
+      if (reason) break;
+      const bool accepted = at < last && drafts_.accepts(i, position, at - first, token);
+      if (at < last || c_.copied_share) history(i)[position + 1] = token;
       if (!accepted) break;
     }
     const uint32_t fed = position + 1;
@@ -158,8 +158,9 @@ class Commit : private Tables {
 
   // Puts one sampled token into the arena and inline, where the status word that follows makes it visible (R2). Returns
   // why the request ends with it, or BLINK_REASON_NONE.
-  BLINK_FN uint32_t commit_token(const blink_step_set& set, uint32_t batch_slot, const blink_sequence& sequence) {
-    const uint32_t slot = sequence.slot, token = set.out_token[batch_slot];
+  BLINK_FN uint32_t commit_token(const blink_step_set& set, uint32_t batch_slot, const blink_sequence& sequence,
+                                 uint32_t token) {
+    const uint32_t slot = sequence.slot;
     if (token == BLINK_NO_TOKEN) return BLINK_REASON_NUMERICAL_FAULT;
     if (token == BLINK_DEAD_END) return BLINK_REASON_GRAMMAR_DEAD_END;
     blink_request& r = c_.requests[slot];

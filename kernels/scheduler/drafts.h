@@ -39,7 +39,9 @@ class Drafts : private Sequences {
 
   // Whether the next step is planned only when the one that runs is committed, because drafts begin behind the token
   // that it samples. While look-ups find nothing that is worth a row, most steps are planned without them, and early.
-  BLINK_FN bool await_tokens() const { return c_.max_drafts && s_.n_active && (rest_ == 0 || steps_.verifies()); }
+  BLINK_FN bool await_tokens() const {
+    return c_.max_drafts && s_.n_active && (rest_ == 0 || steps_.verifies() || c_.copied_share);
+  }
 
   // Gives each sequence that decodes its drafts, all in their histories, of a step of `n_decoding` sequences and no
   // prompts. False: none has any.
@@ -88,6 +90,16 @@ class Drafts : private Sequences {
     if (!c_.simulates_acceptance) return history(i)[position + 1] == token;
     const uint64_t drawn = mixed(mixed(uint64_t(c_.sequences[i].slot) << 32 | position) + t_.params[i].seed);
     return uint32_t(drawn) < c_.acceptance_chances[n];
+  }
+
+  // What counts as the answer's next token where `sampled` was drawn: to measure look-ups with weights that mean
+  // nothing, an answer is made to repeat its prompt but for some tokens, as an edited text does.
+  BLINK_FN uint32_t replayed(uint32_t i, uint32_t sampled) const {
+    if (!c_.copied_share || sampled >= t_.vocab_size) return sampled;
+    const blink_request& r = c_.requests[c_.sequences[i].slot];
+    const uint64_t drawn = mixed(mixed(uint64_t(r.generated) + 1) + t_.params[i].seed);
+    const uint32_t copied = history(i)[r.generated % r.prompt_tokens];
+    return uint32_t(drawn) < c_.copied_share ? copied : uint32_t(drawn >> 32) % t_.vocab_size;
   }
 
   // Of a sequence's drafts so many were accepted.

@@ -278,6 +278,7 @@ struct blink_scheduler_config {
   uint32_t shortest_match;       /* ... or with as many as there are equal, but no fewer than these */
   uint32_t n_draft_places;       /* of a sequence's index, a power of two */
   uint32_t simulates_acceptance; /* not 0: drafts are accepted by chance, for measurement */
+  uint32_t copied_share; /* not 0: answers repeat their prompts but for some tokens, likewise: so many, in 2^-32 */
   uint32_t acceptance_chances[14]; /* BLINK_MAX_DRAFTS: of the n-th draft, if those before it are accepted, in 2^-32 */
   uint32_t* draft_places;          /* [tables.n_sequences][n_draft_places] where tokens of the history stood before */
   uint64_t hash_key; /* random, so that nobody can make prompts whose pages crowd in one place of the index */
