@@ -98,11 +98,15 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """RoPE, KV write and attention of the sequences that decode; batch slots and mixed as in DecodePlan."""
+    """RoPE, KV write and attention of the sequences that decode; batch slots and mixed as in DecodePlan.
+
+    `verifies`: a sequence may have several batch slots, with a token each (E27).
+    """
 
     batch_slots: int
     mixed: bool
     of: LayerAttention
+    verifies: bool = False
 
 
 @dataclass(frozen=True)

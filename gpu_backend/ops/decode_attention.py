@@ -1,6 +1,9 @@
 """Attention of the sequences that decode, with RoPE and the KV write
 (kernels/ops/attention/decode_attention_sm90.h).
 
+In a step that verifies drafts, a kernel in front of it writes the keys and values of all rows
+(kernels/ops/attention/append_kv.h).
+
 The cached keys of a sequence are divided into KV splits, as in flash-decoding: one block attends to one split
 at a time, and the results of the splits are combined. A plan, which is made once a step, hands the splits to
 the blocks (kernels/ops/attention/attention_plan.h).
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.element import Element
+from gpu_backend.kernel_abi.append_kv import APPEND_THREADS
 from gpu_backend.kernel_abi.attention_plan import SPLIT_PLAN_THREADS, KvSplit
 from gpu_backend.kernel_abi.decode_unit_sm90 import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, UNIT_HEADS
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
@@ -102,6 +106,10 @@ class StreamAttention(OnHopper):
     name = "decode_attention"
 
     def launches(self, op: DecodeAttention, target: Target) -> list[Launch]:
+        stream = self._stream(op, target)
+        return [_append(op, target), stream] if op.verifies else [stream]
+
+    def _stream(self, op: DecodeAttention, target: Target) -> Launch:
         of, heads = op.of, op.of.heads
         limits = kv_split_limits(heads, op.batch_slots, target, op.mixed)
         plan, turns = plan_buffers(op, heads, of.reach, target)
@@ -113,17 +121,30 @@ class StreamAttention(OnHopper):
         window = of.reach.window
         outputs = (partial, of.out, heads.kv, heads.ratio, limits.most, of.bias, window or 0)
         scales = (of.scales.key, of.scales.value)
-        kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window or of.cache_type else ""
-        kinds += of.cache_type
-        return [
-            Launch(
-                f"decode_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{kinds}>",
-                (target.blocks, 1, 1),
-                (ATTENTION_THREADS, 1, 1),
-                (*inputs, *caches, *outputs, *scales),
-                shared_bytes=ATTENTION_SHARED_BYTES,
-            )
-        ]
+        cached = f", {of.cache.element.cpp}, true" if op.verifies else of.cache_type
+        kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window or cached else ""
+        return Launch(
+            f"decode_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{kinds}{cached}>",
+            (target.blocks, 1, 1),
+            (ATTENTION_THREADS, 1, 1),
+            (*inputs, *caches, *outputs, *scales),
+            shared_bytes=ATTENTION_SHARED_BYTES,
+        )
+
+
+def _append(op: DecodeAttention, target: Target) -> Launch:
+    """The keys and values of all rows, a block for each of them."""
+    of, heads = op.of, op.of.heads
+    _, turns = plan_buffers(op, heads, of.reach, target)
+    biased = ", true" if of.bias else ", false" if of.cache_type else ""
+    caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
+    inputs = (FromStep.STEP_SET, FromStep.TABLES, turns, of.qkv, of.k_norm, of.eps)
+    return Launch(
+        f"append_kv_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}{of.cache_type}>",
+        (op.batch_slots, 1, 1),
+        (min(APPEND_THREADS, 32 * 2 * heads.kv), 1, 1),
+        (*inputs, *caches, heads.q, heads.kv, of.bias, of.scales.key, of.scales.value),
+    )
 
 
 def cpp_bool(value: object) -> str:

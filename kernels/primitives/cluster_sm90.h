@@ -50,6 +50,12 @@ __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* What this thread sees of global memory, of its own stores or after a wait for those of others, is seen by the bulk
+ * copies that it issues from here on. */
+__device__ __forceinline__ void fence_async_proxy_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /* `send` of many bytes, a multiple of 16, by a bulk copy. Whoever has written them calls fence_async_proxy before a
  * barrier that comes before the copy. */
 __device__ __forceinline__ void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes,

@@ -153,9 +153,13 @@ class Rig:
         keys, step_set, tables = self.put(cache), np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
         head = np.zeros(1, abi.StepHead)
         head["batch_size"] = head["n_decode"] = len(batch_slots)
-        step_set["head"], step_set["batch_last"] = self.put(head), self.put(np.array(batch_slots, np.uint32))
-        step_set["token_sequence"] = self.put(np.arange(total, dtype=np.uint32))
-        step_set["token_position"] = self.put(self.positions)
+        rows = [*batch_slots, *(slot for slot in range(total) if slot not in batch_slots)]  # used ones first
+        step_set["head"], step_set["batch_first"] = (
+            self.put(head),
+            self.put(np.arange(total, dtype=np.uint32)),
+        )
+        step_set["token_sequence"] = self.put(np.array(rows, np.uint32))
+        step_set["token_position"] = self.put(self.positions[rows])
         tables["block_table"], tables["page_size"] = self.put(self.pages), PAGE
         tables["pages_per_sequence"] = self.pages.shape[1]
         maps = self.memory.allocate(128)
@@ -163,12 +167,12 @@ class Rig:
         works = self.works(keys, maps)
         sizes = {buffer.name: buffer.n_bytes for work in works for buffer in work.buffers}
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
-        addresses |= {"qkv": self.halves(self.qkv), "attention": self.halves(np.full_like(self.qkv, 7))}
+        addresses |= {"qkv": self.halves(self.qkv[rows]), "attention": self.halves(np.full_like(self.qkv, 7))}
         launch(self.kernels, self.stream, works, addresses, step_set.tobytes(), tables.tobytes())
         n_bytes = 2 * total * config.n_heads * config.head_dim
         result = np.frombuffer(self.memory.read(addresses["attention"], n_bytes), np.uint16)
         assert not any(self.memory.read(addresses["partial"], sizes["partial"]))
-        return result.reshape(total, config.n_heads, config.head_dim)[list(batch_slots)]
+        return result.reshape(total, config.n_heads, config.head_dim)[: len(batch_slots)]
 
     def rotated(self, x: Floats, batch_slot: int, norm: Floats | None) -> NDArray[np.float64]:
         """[heads, head_dim] at the batch slot's position, as the kernel rounds it."""

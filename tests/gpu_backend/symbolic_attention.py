@@ -16,6 +16,8 @@ from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_s
 
 
 class SymbolicAttention(SymbolicMachine):
+    _appended: tuple[int, list[Expression]] | None = None  # a layer, and the keys of its rows
+
     def _decoding(self) -> tuple[int, KvSplitLimits]:
         """The batch slots that sequences that decode may have, and how their attention is cut up."""
         batch_slots = decoding_slots(self._shape, self._limits.max_batch)
@@ -65,9 +67,28 @@ class SymbolicAttention(SymbolicMachine):
         kind, rope = self._at(turns)[0]
         assert kind == "turns"
         self._at(partial, batch_slots * most * config.n_heads, FP32_BYTES * (config.head_dim + 4))
+        if self._shape.verifies:
+            rows = [self._at(qkv)[token] for token in range(self._load.decoding)]
+            keys = [self._turned(0, k_norm, bias, rope, layer, row) for row in rows]
+            assert self._appended == (layer, keys), "a row attends to keys of this step"
+        self._appended = None
         for token in range(self._load.decoding):
             turned = self._turned(q_norm, k_norm, bias, rope, layer, self._at(qkv)[token])
             self._at(out)[token] = ("attention", layer, window, turned)
+
+    def _append_kv(
+        self, blocks: int, step_set: Any, tables: Any, turns: str, qkv: str, k_norm: int, eps: float,
+        keys: int, values: int, heads: int, kv_heads: int, bias: int, *scales: float,
+    ) -> None:  # fmt: skip
+        """In front of the attention of a step in which a sequence has several rows, and of no other."""
+        assert self._shape.verifies
+        assert (heads, kv_heads, eps) == (self.config.n_heads, self.config.n_kv_heads, self.config.norm_eps)
+        assert blocks >= self._load.decoding
+        layer, (kind, rope) = self._layer_of(keys, values), self._at(turns)[0]
+        assert kind == "turns"
+        self._check_scales(layer, scales)
+        rows = [self._at(qkv)[token] for token in range(self._load.decoding)]
+        self._appended = layer, [self._turned(0, k_norm, bias, rope, layer, row) for row in rows]
 
     def _turned(
         self, q_norm: int, k_norm: int, bias: int, rope: str, layer: int, qkv: Expression

@@ -11,7 +11,7 @@ from attention_step import FP8, HALVES, LONG, UNIT_WORDS, Attention
 from emulation import EPS, Emulate, lagging
 from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
-from reference_ops import rope_table
+from reference_ops import Floats, rope_table
 
 PIECE_WORDS = 8
 Cache = NDArray[np.uint16] | NDArray[np.uint8]
@@ -67,19 +67,32 @@ class StreamStep:
     ) -> Halves:
         """`cut`: usual, least, longest, most of KvSplitLimits."""
         step, (heads, _, head_dim), most = self.step, self.step.shape, cut[3]
-        where = cache_map(self.cache[0])
         self.plan = np.full((1 + max(self.batch_slots * most, blocks), PIECE_WORDS), 0xFFFFFFFF, np.uint32)
         turns = np.full((self.batch_slots, head_dim), np.nan, np.float32)
         partial = np.zeros(self.batch_slots * heads * most * (head_dim + 4), np.uint32)
         out = np.full_like(step.out, 0x40E0)  # 7
-        rope = (step.qkv, self.bias, *norms, EPS, self.cache[0], self.cache[1], *self.scales)
-        inputs = (step.arrays.step_set, step.arrays.tables, *cut, self.plan, self.rope, turns, where)
-        outputs = (partial, out)
-        emulate(
-            "decode_attention", *inputs, *rope, *outputs, *step.shape, self.window, self.batch_slots, blocks
-        )
+        angles = (self.rope, turns, head_dim, self.window, self.batch_slots)
+        emulate("attention_plan", step.arrays.step_set, *cut, self.plan, *angles)
+        self.attend(emulate, turns, norms, partial, out, (*step.shape, self.window, most, blocks))
         assert not partial.any()
         return out
+
+    def attend(
+        self,
+        emulate: Emulate,
+        turns: Floats,
+        norms: list[Halves | None],
+        partial: NDArray[np.uint32],
+        out: Halves,
+        sizes: tuple[int, ...],
+        kernel: str = "decode_attention",
+    ) -> None:
+        """With the plan that has been made."""
+        arrays, where = self.step.arrays, cache_map(self.cache[0])
+        inputs = (arrays.step_set, arrays.tables, self.plan, turns, where, self.step.qkv, self.bias)
+        emulate(
+            kernel, *inputs, *norms, EPS, self.cache[0], self.cache[1], *self.scales, partial, out, *sizes
+        )
 
     def run_plainly(
         self, emulate: Emulate, out: Halves, norms: list[Halves | None], decodes: bool, flash: bool = False

@@ -37,7 +37,7 @@ def _lower_on(model: NativeModel, shape: Shape, target: Target) -> list[Choice]:
     builder = StepBuilder(model, shape)
     if shape.kind == StepKind.COPY:
         return [choose(op, target) for op in builder.copies()]
-    if shape.kind == StepKind.DECODE:
+    if shape.kind == StepKind.DECODE and not shape.verifies:  # the megakernel has one row a sequence
         with suppress(NoKernel):
             return [choose(op, target) for op in builder.whole()]
     return [choose(op, target) for op in fused(builder.build(), target)]

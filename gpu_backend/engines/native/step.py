@@ -146,7 +146,8 @@ class StepBuilder:
         ):  # first: their attention may then begin during that of the sequences that decode (E24)
             out.append(Rope(of))
         if self._decodes:
-            out.append(DecodeAttention(self._lanes, self._shape.kind == StepKind.MIXED, of))
+            mixed, verifies = self._shape.kind == StepKind.MIXED, self._shape.verifies
+            out.append(DecodeAttention(self._lanes, mixed, of, verifies))
         if self._prompts:
             whole = Buffer("qkv", model.limits.max_step_tokens, config.qkv_width, self._half)
             of = LayerAttention(*where, whole, self._attention, *norms, scales=layer.kv_scales)

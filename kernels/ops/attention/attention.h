@@ -1,6 +1,7 @@
 /* Attention over pages: token i attends to positions 0..token_position[i] of its sequence, read through the block
  * table, in decode and prefill alike, so that chunks of a prompt and shared prefixes need no second path.
- * This step's keys and values are in the cache already, except that decode_attention_sm90.h puts them there itself.
+ * This step's keys and values are in the cache already, except that decode_attention_sm90.h puts them there itself,
+ * unless append_kv.h has.
  *
  *   qkv       [tokens][n_heads + 2 n_kv_heads][head_dim] half (fp32 on the host): the rotated queries
  *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
@@ -13,6 +14,7 @@
 #ifndef BLINK_OPS_ATTENTION_H
 #define BLINK_OPS_ATTENTION_H
 
+#include "append_kv.h"
 #include "flash_attention_sm90.h"
 #include "prefill_attention.h"
 #include "decode_attention_sm90.h"

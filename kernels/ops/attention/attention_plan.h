@@ -5,7 +5,7 @@
  * heads. Where a sequence is split depends on its own length and the shape, never on the other sequences. Splits are
  * listed longest first, so that dealing them out in order leaves little to wait for at the end.
  *
- *   plan   [1 + batch slots * most]: plan[0].batch slot is the number of splits, which follow
+ *   plan   [1 + batch slots * most]: plan[0].row is the number of splits, which follow
  *   turns  [batch_slots][head_dim / 2] (cos, sin) of RoPE at the batch slot's position
  *
  * A model whose layers differ in window or RoPE has a plan and turns for each kind of layer. With a window, the
@@ -13,12 +13,17 @@
  *
  * There is no CPU reference: on the CPU a sequence is one split.
  *
+ * In a verify step each of a sequence's rows has splits of its own, as if it were the only one: the keys of the
+ * sequence's rows before it count as cached keys.
+ *
  * E15. The kernel that makes the plan lets no other start before it has ended. So attention may read, before its own
  * wait, the plan, the block table, and keys and values of earlier steps, but nothing that another kernel of this step
- * writes.
- * E16. Where decode attention splits a sequence's keys depends on the sequence's length and the shape alone. Within a
- * split the order of tiles is fixed, and splits are combined in order. So a sequence's output does not depend on which
- * block took which split, nor on the other sequences.
+ * writes. In a verify step, keys and values of this step lie behind those of earlier ones (append_kv.h): who copies
+ * tiles waits before the first tile that has a cell of theirs, whether the row sees the cell or not.
+ * E16. Where decode attention splits a row's keys depends on the row's position and the shape alone. Within a split the
+ * order of tiles is fixed, and splits are combined in order. So a row's output does not depend on which block took
+ * which split, nor on the other sequences, nor on whether the keys before it are of earlier steps or of its own: with
+ * the same limits, a verify step and one decode step after the other give the same bits.
  */
 #ifndef BLINK_OPS_ATTENTION_ATTENTION_PLAN_H
 #define BLINK_OPS_ATTENTION_ATTENTION_PLAN_H
@@ -33,9 +38,11 @@ namespace blink {
 constexpr uint32_t kSplitPlanThreads = 1024;
 constexpr uint32_t kSlotThreads = 4; /* threads that work on one batch slot */
 
-/* Keys first.. first + keys - 1 of a sequence; the last of its n_splits splits also has the step's own key. */
+/* Keys first.. first + keys - 1 of a row's sequence; the last of its n_splits splits also has the row's own key. `row`:
+ * its batch slot, and its token, which has the same index where sequences decode (step.h). `earlier`: the position up
+ * to which earlier steps have left keys, which is that of the sequence's first token in this step. */
 struct alignas(16) KvSplit {
-  uint32_t batch_slot, token, sequence, position;
+  uint32_t row, earlier, sequence, position;
   uint32_t first, keys, index, n_splits;
 };
 
@@ -66,7 +73,7 @@ __device__ __forceinline__ void split_sequences(const struct blink_step_set& set
   const uint32_t batch_size = set.head->n_decode, member = threadIdx.x % kSlotThreads;
   uint32_t *splits = dynamic_shared(), *keys = splits + batch_size;
   for (uint32_t i = threadIdx.x; i < batch_size; i += kSplitPlanThreads) {
-    const uint32_t position = set.token_position[set.batch_last[i]];
+    const uint32_t position = set.token_position[i];
     const uint32_t n_keys = position - first_needed(position, window);
     keys[i] = KvSplitLimits::keys(n_keys, limits.splits(n_keys));
     splits[i] = max(1u, (n_keys + keys[i] - 1) / keys[i]); /* rounding up may have left nothing for the last */
@@ -75,8 +82,9 @@ __device__ __forceinline__ void split_sequences(const struct blink_step_set& set
   for (uint32_t base = 0; base < batch_size; base += kSplitPlanThreads / kSlotThreads) {
     const uint32_t i = base + threadIdx.x / kSlotThreads;
     const bool used = i < batch_size;
-    const uint32_t mine = used ? keys[i] : 0, token = used ? set.batch_last[i] : 0;
-    const uint32_t position = used ? set.token_position[token] : 0, sequence = used ? set.token_sequence[token] : 0;
+    const uint32_t mine = used ? keys[i] : 0, first_row = used ? set.batch_first[i] : 0;
+    const uint32_t position = used ? set.token_position[i] : 0, sequence = used ? set.token_sequence[i] : 0;
+    const uint32_t earlier = used ? set.token_position[first_row] : 0;
     uint32_t before = 0, total = 0; /* splits of the batch slots that come first, and of all */
     for (uint32_t j = member; j < batch_size; j += kSlotThreads) {
       total += splits[j];
@@ -90,7 +98,7 @@ __device__ __forceinline__ void split_sequences(const struct blink_step_set& set
     if (i == 0 && member == 0) plan[0] = {total, 0, 0, 0, 0, 0, 0, 0};
     for (uint32_t s = member; used && s < splits[i]; s += kSlotThreads) {
       const uint32_t first = first_needed(position, window) + s * mine;
-      plan[1 + before + s] = {i, token, sequence, position, first, min(mine, position - first), s, splits[i]};
+      plan[1 + before + s] = {i, earlier, sequence, position, first, min(mine, position - first), s, splits[i]};
     }
   }
   if (batch_size == 0 && threadIdx.x == 0) plan[0] = {};
@@ -110,7 +118,7 @@ __global__ void __launch_bounds__(kSplitPlanThreads)
   } else {
     const uint32_t e = (blockIdx.x - 1) * kSplitPlanThreads + threadIdx.x, batch_slot = e / (head_dim / 2);
     if (batch_slot < set.head->n_decode) {
-      const uint32_t position = set.token_position[set.batch_last[batch_slot]];
+      const uint32_t position = set.token_position[batch_slot];
       const RopePair pair = table[e % (head_dim / 2)];
       turns[e] = make_float2(pair.cosine(position), pair.sine(position));
     }

@@ -1,6 +1,7 @@
 /* Attention of a decode step as a stream of keys and values, with the RoPE of rope.h: one new token for each
  * sequence. Maths and CPU references are those of rope.h and attention.h; the new key and value are written to the
- * cache here.
+ * cache here. In a verify step a sequence has several new tokens, a row each, and append_kv.h has written their keys
+ * and values before.
  *
  * Persistent blocks take units of work in turn. A unit is a KV split of a sequence (attention_plan.h) and up to 8 query
  * heads of one key head. In a block one warp copies tiles of 16 keys and values into a pipeline, which it begins before
@@ -26,7 +27,7 @@
 namespace blink {
 
 /* The warp that copies all tiles of the block's units, in order. */
-template <typename Half, int HeadDim, typename Cache>
+template <typename Half, int HeadDim, typename Cache, bool Verifies>
 class TileProducer {
  public:
   using Shared = AttentionShared<Cache, HeadDim>;
@@ -45,10 +46,11 @@ class TileProducer {
     uint32_t base = 0, before = 0, row = unit.exists() ? row_of(unit, lane) : 0; /* tiles of the unit; of all */
     while (unit.exists()) {
       const uint32_t here = row, n = min(32u, unit.tiles() - base);
+      const uint32_t earlier = Verifies ? max(base, unit.earlier_tiles()) - base : n;
       base += 32;
       if (base >= unit.tiles()) unit = ahead, ahead = units.next(unit), base = 0;
       if (unit.exists()) row = row_of(unit, base + lane);
-      copy(here, before, n);
+      copy(here, before, n, earlier);
       before += n;
     }
   }
@@ -67,10 +69,12 @@ class TileProducer {
     return ((page * layer_.n_kv_heads + unit.kv_head) << page_bits_) + key % (1u << page_bits_);
   }
 
-  /* Copies n <= 32 tiles, of which lane i has the i-th's place; `before` tiles were copied before. */
-  __device__ __forceinline__ void copy(uint32_t row, uint32_t before, uint32_t n) const {
+  /* Copies n <= 32 tiles, of which lane i has the i-th's place; `before` tiles were copied before. Those from `earlier`
+   * on have cells of this step (E15). */
+  __device__ __forceinline__ void copy(uint32_t row, uint32_t before, uint32_t n, uint32_t earlier) {
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t i = 0; i < n; i += kAbreast) {
+      if (Verifies && min(i + kAbreast, n) > earlier) await_appended();
       const uint32_t from = __shfl_sync(0xffffffffu, row, int((i + lane) % 32));
       if (lane >= kAbreast || i + lane >= n) continue;
       const uint32_t stage = (before + i + lane) % Shared::kStages, use = (before + i + lane) / Shared::kStages;
@@ -81,10 +85,22 @@ class TileProducer {
     __syncwarp();
   }
 
+  /* Until the keys and values of this step are in the cache. They were written by ordinary stores, of a kernel before,
+   * and bulk copies read through the async proxy. That the wait makes the stores visible to this thread orders them
+   * before its own ordinary loads alone; the fence behind it, in each thread that copies, orders them before its
+   * copies, too (PTX manual, "Memory Consistency Model", proxies). */
+  __device__ __forceinline__ void await_appended() {
+    if (appended_) return;
+    wait_for_predecessor();
+    fence_async_proxy_global();
+    appended_ = true;
+  }
+
   const AttentionLayer<Half, Cache>& layer_;
   uint64_t *full_, *empty_;
   char* stages_;
   uint32_t page_bits_;
+  bool appended_ = false;
 };
 
 /* A warp that attends. Its rank changes from unit to unit, and only the rank decides the result: the warp attends to
@@ -125,8 +141,9 @@ __device__ __forceinline__ void attend(AttentionShared<Cache, HeadDim>& shared, 
 /* grid (at most the multiprocessors: E22), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory.
  * The plan has room for a split for every block. Biased: the projection has a bias, as rope.h has it, which is null
  * otherwise. Windowed: a sequence sees `window` keys, for which its plan was made; otherwise all. Cache: the
- * elements of keys and values (kv_element.h), with the layer's scales. */
-template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false, typename Cache = Half>
+ * elements of keys and values (kv_element.h), with the layer's scales. Verifies: append_kv_kernel comes before it. */
+template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false, typename Cache = Half,
+          bool Verifies = false>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     decode_attention_kernel(const __grid_constant__ struct blink_tables tables, const KvSplit* plan,
                             const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
@@ -148,14 +165,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     __syncwarp();
     group_sync(1, kAttentionThreads);
     if (warp == 0)
-      TileProducer<Half, HeadDim, Cache>(layer, shared).run(units);
+      TileProducer<Half, HeadDim, Cache, Verifies>(layer, shared).run(units);
     else
       attend<Windowed>(shared, layer.scales, warp - 1);
   } else {
     if (warp == kPipelineWarps) shared.init_heads();
     __syncwarp();
     group_arrive(1, kAttentionThreads);
-    AttentionHead<Half, HeadDim, Biased, Windowed, Cache>(layer, shared, warp - kPipelineWarps).run(units);
+    AttentionHead<Half, HeadDim, Biased, Windowed, Cache, Verifies>(layer, shared, warp - kPipelineWarps).run(units);
   }
 }
 

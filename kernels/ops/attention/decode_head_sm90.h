@@ -41,7 +41,7 @@ struct HeadSums {
   }
 };
 
-template <typename Half, int HeadDim, bool Biased, bool Windowed, typename Cache>
+template <typename Half, int HeadDim, bool Biased, bool Windowed, typename Cache, bool Verifies>
 class AttentionHead {
  public:
   using Shared = AttentionShared<Cache, HeadDim>;
@@ -94,10 +94,10 @@ class AttentionHead {
 
   /* Where the head's output and its partial results lie, for the unit's sequence. */
   __device__ __forceinline__ Half* output(const AttentionUnit& unit) const {
-    return layer_.out + (uint64_t(unit.split.token) * n_heads_ + unit.head + head_) * HeadDim;
+    return layer_.out + (uint64_t(unit.split.row) * n_heads_ + unit.head + head_) * HeadDim;
   }
   __device__ __forceinline__ uint32_t* parts(const AttentionUnit& unit) const {
-    const uint64_t of_head = uint64_t(unit.split.batch_slot) * n_heads_ + unit.head + head_;
+    const uint64_t of_head = uint64_t(unit.split.row) * n_heads_ + unit.head + head_;
     return layer_.partial + of_head * layer_.max_splits * kPart;
   }
 
@@ -108,17 +108,17 @@ class AttentionHead {
     const uint32_t key = n_heads + unit.kv_head, from = is_query()            ? unit.head + head_
                                                         : head_ == kUnitHeads ? key
                                                                               : key + n_kv_heads;
-    pairs_.load(layer_.qkv + (uint64_t(unit.split.token) * (n_heads + 2 * n_kv_heads) + from) * HeadDim);
+    pairs_.load(layer_.qkv + (uint64_t(unit.split.row) * (n_heads + 2 * n_kv_heads) + from) * HeadDim);
     if (Biased) bias_.load(layer_.bias + uint64_t(from) * HeadDim);
 #pragma unroll
     for (uint32_t j = 0; j < kRounds; ++j)
       if (Pairs::used(j))
-        turn_[j] = *reinterpret_cast<const float4*>(layer_.turns + uint64_t(unit.split.batch_slot) * (HeadDim / 2) +
-                                                    Pairs::d(j));
+        turn_[j] =
+            *reinterpret_cast<const float4*>(layer_.turns + uint64_t(unit.split.row) * (HeadDim / 2) + Pairs::d(j));
   }
 
   /* Hands the head to the warps that attend; a unit that does not exist tells them to end. The new key and value also
-   * go to the cache. */
+   * go to the cache, where append_kv.h has not put them. */
   __device__ __forceinline__ void prepare(const AttentionUnit& unit, uint32_t k) {
     if (takes_part(unit)) {
       if (head_ <= kUnitHeads)
@@ -144,10 +144,12 @@ class AttentionHead {
   /* The new key or value, to the cache and for the warps that attend. */
   __device__ __forceinline__ void store_new(const AttentionUnit& unit, typename KvElement<Cache>::Half* head) {
     const bool is_key = head_ == kUnitHeads;
-    const uint64_t at =
-        cache_offset(layer_.tables, unit.split.sequence, unit.split.position, unit.kv_head, layer_.n_kv_heads, HeadDim);
-    pairs_.store_cached((is_key ? layer_.k_cache : layer_.v_cache) + at, head,
-                        is_key ? layer_.scales.key : layer_.scales.value);
+    Cache* cell = nullptr;
+    if constexpr (!Verifies)
+      cell = (is_key ? layer_.k_cache : layer_.v_cache) + cache_offset(layer_.tables, unit.split.sequence,
+                                                                       unit.split.position, unit.kv_head,
+                                                                       layer_.n_kv_heads, HeadDim);
+    pairs_.store_cached(cell, head, is_key ? layer_.scales.key : layer_.scales.value);
   }
 
   /* Stores the unit's partial result, or the output if the sequence has one split. A warp without a query arrives at

@@ -84,6 +84,10 @@ struct AttentionUnit {
   __device__ __forceinline__ bool exists() const { return n_queries != 0; }
 
   __device__ __forceinline__ uint32_t tiles() const { return (split.keys + kTileKeys - 1) / kTileKeys; }
+  /* Of those, the first that hold nothing but keys of earlier steps. */
+  __device__ __forceinline__ uint32_t earlier_tiles() const {
+    return split.earlier > split.first ? min(tiles(), (split.earlier - split.first) / kTileKeys) : 0;
+  }
   /* Whether the new key is among its keys. */
   __device__ __forceinline__ bool is_last() const { return split.index + 1 == split.n_splits; }
   /* Keys of its first tile that lie before the window. */

@@ -62,6 +62,13 @@ struct HeadPairs {
       }
     }
   }
+  /* A key or a value to a cache. */
+  __device__ __forceinline__ void store_cached(Half* cache, float) const { store(cache); }
+  __device__ __forceinline__ void store_cached(Fp8* cache, float scale) const {
+#pragma unroll
+    for (uint32_t j = 0; j < kRounds; ++j)
+      if (used(j)) put_fp8(cache, j, fp8_round(j, 1.0f / scale));
+  }
   /* A key or a value: to `cache`, unless it is null, and to `copy` what a cache holds of it, as attention multiplies
    * it. */
   __device__ __forceinline__ void store_cached(Half* cache, Half* copy, float) const {
@@ -73,16 +80,12 @@ struct HeadPairs {
 #pragma unroll
     for (uint32_t j = 0; j < kRounds; ++j) {
       if (!used(j)) continue;
-      float a[2], b[2];
-      unpack_round(j, a, b);
-      const uint32_t word = to_e4m3(a[0] * by, a[1] * by, b[0] * by, b[1] * by);
+      const uint32_t word = fp8_round(j, by);
       uint32_t first, second;
       to_float16s(word, first, second);
       *reinterpret_cast<uint32_t*>(copy + d(j)) = first;
       *reinterpret_cast<uint32_t*>(copy + d(j) + HeadDim / 2) = second;
-      if (!cache) continue;
-      *reinterpret_cast<unsigned short*>(cache + d(j)) = static_cast<unsigned short>(word);
-      *reinterpret_cast<unsigned short*>(cache + d(j) + HeadDim / 2) = static_cast<unsigned short>(word >> 16);
+      if (cache) put_fp8(cache, j, word);
     }
   }
   static __device__ __forceinline__ void unpack(uint32_t raw, float (&x)[2]) {
@@ -133,6 +136,16 @@ struct HeadPairs {
   }
 
  private:
+  /* The pairs of a round times `by` in fp8. */
+  __device__ __forceinline__ uint32_t fp8_round(uint32_t j, float by) const {
+    float a[2], b[2];
+    unpack_round(j, a, b);
+    return to_e4m3(a[0] * by, a[1] * by, b[0] * by, b[1] * by);
+  }
+  static __device__ __forceinline__ void put_fp8(Fp8* cache, uint32_t j, uint32_t word) {
+    *reinterpret_cast<unsigned short*>(cache + d(j)) = static_cast<unsigned short>(word);
+    *reinterpret_cast<unsigned short*>(cache + d(j) + HeadDim / 2) = static_cast<unsigned short>(word >> 16);
+  }
   __device__ __forceinline__ void add_round(uint32_t j, const HeadPairs* bias, float (&a)[2], float (&b)[2]) const {
     unpack_round(j, a, b);
     if (!bias) return;

@@ -87,6 +87,21 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
     check(step, outermost(step, shapes), limits)
 
 
+@pytest.mark.parametrize("kv_fp8", [False, True])
+@pytest.mark.parametrize(
+    "model",
+    ["dense", "no flash", "large", "bias and windows", "norms behind sublayers", "held", "many experts"],
+)
+def test_steps_that_verify_drafts(model: str, kv_fp8: bool, tmp_path: Path) -> None:
+    """A row of a sequence attends to keys of this step, which are in the cache before any row attends."""
+    (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64, kv_fp8=kv_fp8, max_drafts=4)
+    shapes = [shape for shape in GraphGrid(limits).shapes if shape.verifies]
+    assert max(shape.tokens for shape in shapes) == 100
+    step = SymbolicStep(read_model(tmp_path), limits, shapes)
+    check(step, shapes, limits)
+
+
 def outermost(step: SymbolicStep, shapes: Iterable[Shape]) -> list[Shape]:
     """The first and the last of the shapes of a kind that launch the same kernels. Those between them differ
     in numbers of rows, and in the rows of a tile, which a symbolic matmul does not look at."""
@@ -122,7 +137,7 @@ def test_a_cache_in_fp8(model: str, tmp_path: Path) -> None:
 def test_gpus_other_than_hopper(model: str, capability: Capability, tmp_path: Path) -> None:
     """The portable kernels compute the same, each for its own tokens."""
     (tmp_path / "config.json").write_text(json.dumps(MODELS[model]))
-    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64, max_drafts=3)
     shapes = GraphGrid(limits).shapes
     step = SymbolicStep(read_model(tmp_path), limits, shapes, Chip(84, capability))
     check(step, shapes, limits)

@@ -26,19 +26,24 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
   });
 }
 
-/* The plan, and attention of one layer; `window` 0 is none. */
-void emulate_decode_attention(const blink_set* set, const struct blink_tables* tables, uint32_t usual, uint32_t least,
-                              uint32_t longest, uint32_t most, blink::KvSplit* plan, const blink::RopePair* table,
-                              float2* turns, const void* map, const Half* qkv, const Half* bias, const Half* q_norm,
-                              const Half* k_norm, float eps, void* k_cache, void* v_cache, float k_scale, float v_scale,
-                              uint32_t* partial, Half* out, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                              uint32_t window, uint32_t batch_slots, uint32_t blocks) {
+/* `window` 0 is none, here and below. */
+void emulate_attention_plan(const blink_set* set, uint32_t usual, uint32_t least, uint32_t longest, uint32_t most,
+                            blink::KvSplit* plan, const blink::RopePair* table, float2* turns, uint32_t head_dim,
+                            uint32_t window, uint32_t batch_slots) {
   const blink::KvSplitLimits cut = {usual, least, longest, most};
   launch({1 + (batch_slots * head_dim / 2 + blink::kSplitPlanThreads - 1) / blink::kSplitPlanThreads},
          blink::kSplitPlanThreads, [&] {
            const auto kernel = window ? blink::attention_plan_kernel<true> : blink::attention_plan_kernel<false>;
            kernel(*set, cut, plan, table, turns, head_dim, window);
          });
+}
+
+/* Of one layer. */
+void emulate_decode_attention(const blink_set* set, const struct blink_tables* tables, const blink::KvSplit* plan,
+                              const float2* turns, const void* map, const Half* qkv, const Half* bias,
+                              const Half* q_norm, const Half* k_norm, float eps, void* k_cache, void* v_cache,
+                              float k_scale, float v_scale, uint32_t* partial, Half* out, uint32_t n_heads,
+                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks) {
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   const auto kernel = [&](auto dim, auto element) {
     using Cache = decltype(element);

@@ -243,6 +243,7 @@ inline void send(uint64_t* to, uint32_t rank, uint64_t value, uint64_t* word) {
   bulk_barrier(peer_shared(word, rank)).add({peer_shared(to, rank), nullptr, sizeof value, value});
 }
 inline void fence_async_proxy() {}
+inline void fence_async_proxy_global() {}
 inline void send_bulk(uint64_t* to, uint32_t rank, const uint64_t* from, uint32_t bytes, uint64_t* word) {
   bulk_barrier(peer_shared(word, rank)).add({peer_shared(to, rank), from, bytes, 0, emulator::block});
 }

@@ -1,0 +1,121 @@
+"""Attention of a verify step on the emulator: rows of one sequence that attend to each other's keys, against
+the CPU references and against decode steps one after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attention_step import FP8, HALVES
+from emulation import EPS, Emulate, lagging
+from halves import Halves, random
+from numpy.typing import NDArray
+from reference_ops import Floats
+from test_attention_device import StreamStep
+
+# Sequences, and the positions of their new tokens: none before them, across a tile and a page, within a tile,
+# across the first key of a split, one row, up to a tile's end.
+CHUNKS = [(3, 0, 5), (0, 130, 145), (6, 400, 403), (1, 63, 66), (2, 127, 128), (4, 75, 80)]
+CUTS = [((1, 64, 512, 4), 3), ((64, 16, 512, 64), 7)]
+
+
+class VerifyStep(StreamStep):
+    """A step in which the tokens of each chunk are rows."""
+
+    def __init__(
+        self,
+        chunks: list[tuple[int, int, int]],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        bounded: bool = False,
+        scales: tuple[float, float] = HALVES,
+    ) -> None:
+        """`bounded`: in a window, and with a bias."""
+        window = 40 if bounded else 0
+        super().__init__(
+            chunks, heads, kv_heads, head_dim, padding=2, biased=bounded, window=window, scales=scales
+        )
+        arrays, sizes = self.step.arrays, [end - first for _, first, end in chunks]
+        self.firsts = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes).astype(np.uint32)
+        self.rows = np.arange(len(self.firsts), dtype=np.uint32)
+        arrays.head["batch_size"] = arrays.head["n_decode"] = len(self.rows)
+        arrays.step_set["batch_first"] = self.firsts.ctypes.data
+        arrays.step_set["batch_last"] = self.rows.ctypes.data
+        self.batch_slots = len(self.rows) + 2
+
+    def attend(
+        self,
+        emulate: Emulate,
+        turns: Floats,
+        norms: list[Halves | None],
+        partial: NDArray[np.uint32],
+        out: Halves,
+        sizes: tuple[int, ...],
+        kernel: str = "verify_attention",
+    ) -> None:
+        """Behind the kernel that writes the keys and values, which attention does not write again."""
+        arrays = self.step.arrays
+        inputs = (arrays.step_set, arrays.tables, turns, self.step.qkv, self.bias, norms[1], EPS)
+        caches = (self.cache[0], self.cache[1], *self.scales)
+        emulate("append_kv", *inputs, *caches, *self.step.shape, self.batch_slots)
+        appended = self.cache.copy()
+        super().attend(emulate, turns, norms, partial, out, sizes, kernel)
+        np.testing.assert_array_equal(self.cache, appended)
+
+
+def norms_of(head_dim: int, normed: bool) -> list[Halves | None]:
+    return [random(head_dim, seed=s) if normed else None for s in (5, 6)]
+
+
+@pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 1, 128)])
+def test_rows_attend_to_the_keys_of_those_before_them(
+    emulate: Emulate,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    bounded: bool,
+    scales: tuple[float, float],
+    cut: tuple[int, int, int, int],
+    blocks: int,
+) -> None:
+    step, norms = VerifyStep(CHUNKS, heads, kv_heads, head_dim, bounded, scales), norms_of(head_dim, bounded)
+    step.check(step.run(emulate, cut, blocks, norms), norms)
+
+
+@pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_rows_are_those_of_decode_steps_bit_by_bit(
+    emulate: Emulate,
+    bounded: bool,
+    scales: tuple[float, float],
+    cut: tuple[int, int, int, int],
+    blocks: int,
+) -> None:
+    """E16: with the same limits, steps of one token each leave the same outputs, keys and values."""
+    shape, norms = (8, 2, 16), norms_of(16, bounded)
+    step = VerifyStep(CHUNKS, *shape, bounded, scales)
+    qkv, cache = step.step.qkv.copy(), step.cache.copy()
+    out = step.run(emulate, cut, blocks, norms)
+    firsts = dict(zip((row for row, _, _ in CHUNKS), np.unique(step.firsts), strict=True))
+    for k in range(max(end - first for _, first, end in CHUNKS)):
+        chunks = [(row, first + k, first + k + 1) for row, first, end in CHUNKS if first + k < end]
+        rows = [firsts[row] + k for row, _, _ in chunks]
+        one = StreamStep(chunks, *shape, biased=bounded, window=step.window, scales=scales)
+        one.step.qkv[:], one.cache[:] = qkv[rows], cache
+        np.testing.assert_array_equal(one.run(emulate, cut, blocks, norms), out[rows])
+        cache = one.cache
+    np.testing.assert_array_equal(cache, step.cache)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warp", [0, 2, 5, 13])  # that copies, attends, has a query, the new key
+def test_a_warp_that_lags_behind_in_a_verify_step(emulate: Emulate, warp: int) -> None:
+    """E17."""
+    step = VerifyStep([(i, 18 + i, 22 + i) for i in range(4)], 4, 2, 16)
+    with lagging(emulate, warp=warp):
+        out = step.run(emulate, (2, 16, 512, 4), 1, [None, None])
+    step.check(out, [None, None])
