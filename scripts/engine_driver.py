@@ -8,6 +8,7 @@ engine and the CUDA engine share it.
     tokens = driver.prefill([(row, 0, len(prompt))])
     tokens = driver.decode([row])
     tokens = driver.mixed([row], [(other, 0, 100)])
+    tokens = driver.verify([(row, drafts)])     # with limits.max_drafts
     driver.travel(row)                          # its pages go to host memory and come back
 
 Pages are handed out in shuffled order, so that an engine that ignores the block table fails.
@@ -28,6 +29,7 @@ from gpu_backend.engines.graph_grid import GraphGrid
 from ringbuffer import abi as ring
 
 Chunk = tuple[int, int, int]  # row, first position, end position
+BatchSlot = tuple[int, int, int, int]  # row, first and last token in the step, what it emits
 
 
 class EngineDriver:
@@ -51,7 +53,7 @@ class EngineDriver:
         self.free += self.pages[row]
         self.pages[row] = []
         self.tokens[row] = list(prompt)
-        self._write_u32(int(self.tables["history"]) + 4 * row * self.limits.max_context, prompt)
+        self._write_history(row, 0, prompt)
         descriptor = np.zeros((), ring.Descriptor)
         descriptor["prompt_tokens"] = len(prompt)
         descriptor["max_tokens"] = self.limits.max_context
@@ -84,25 +86,58 @@ class EngineDriver:
         n_tokens = sum(end - first for _, first, end in all_chunks)
         return self._step(self.grid.mixed_shape(n_tokens, len(all_chunks)), all_chunks, len(rows))
 
+    def verify(self, drafts: Sequence[tuple[int, Sequence[int]]]) -> list[list[int]]:
+        """Feeds the last token of each row and drafts of those behind it, in one step.
+
+        Returns for each row what every one of these tokens is followed by. The row goes on with the drafts
+        before the first that is something else than what its predecessor is followed by, and with that.
+        """
+        chunks, batch_slots = [], list[BatchSlot]()
+        for row, of_row in drafts:
+            known, first = len(self.tokens[row]), len(batch_slots)
+            self._write_history(row, known, of_row)
+            chunks.append((row, known - 1, known + len(of_row)))
+            emits = [abi.Emit.CHECKED] * len(of_row) + [abi.Emit.TOKEN]
+            batch_slots += [(row, first, first + i, emit) for i, emit in enumerate(emits)]
+        shape = self.grid.verify_shape(len(batch_slots))
+        sampled, out = self._sampled(shape, chunks, batch_slots, len(batch_slots)), list[list[int]]()
+        for row, of_row in drafts:
+            mine, sampled = sampled[: len(of_row) + 1], sampled[len(of_row) + 1 :]
+            pairs = enumerate(zip(of_row, mine[:-1], strict=True))
+            n_right = next((i for i, (draft, token) in pairs if draft != token), len(of_row))
+            self.tokens[row] += mine[: n_right + 1]
+            self._write_history(row, len(self.tokens[row]) - 1, self.tokens[row][-1:])
+            out.append(mine)
+        return out
+
     def _next(self, rows: Sequence[int]) -> list[Chunk]:
         return [(row, len(self.tokens[row]) - 1, len(self.tokens[row])) for row in rows]
 
     def _step(self, shape: int, chunks: list[Chunk], n_decode: int = 0) -> list[int | None]:
+        ends = np.cumsum([end - first for _, first, end in chunks]).tolist()
+        firsts = [0, *ends[:-1]]
+        emits = [int(end == len(self.tokens[row])) for row, _, end in chunks]
+        slots = zip(chunks, firsts, ends, emits, strict=True)
+        batch_slots = [(row, first, end - 1, emit) for (row, _, _), first, end, emit in slots]
+        sampled = self._sampled(shape, chunks, batch_slots, n_decode)
+        out: list[int | None] = []
+        for (row, _, _), emit, token in zip(chunks, emits, sampled, strict=True):
+            if emit:
+                self.tokens[row].append(token)
+            out.append(token if emit else None)
+        return out
+
+    def _sampled(
+        self, shape: int, chunks: list[Chunk], batch_slots: list[BatchSlot], n_decode: int
+    ) -> list[int]:
+        """What the batch slots of a step of these tokens have in out_token."""
         index = self._next_set()
-        emits = [end == len(self.tokens[row]) for row, _, end in chunks]
         for row, _, end in chunks:
             self._grow(row, end)
-        self._fill(index, shape, chunks, emits, n_decode)
+        self._fill(index, shape, chunks, batch_slots, n_decode)
         self._run(shape, index)
-        batch_slots = np.frombuffer(
-            self.memory.read(int(self.sets[index]["out_token"]), 4 * len(chunks)), "<u4"
-        )
-        out: list[int | None] = []
-        for (row, _, _), emit, token in zip(chunks, emits, batch_slots, strict=True):
-            if emit:
-                self.tokens[row].append(int(token))
-            out.append(int(token) if emit else None)
-        return out
+        tokens = self.memory.read(int(self.sets[index]["out_token"]), 4 * len(batch_slots))
+        return np.frombuffer(tokens, "<u4").tolist()  # type: ignore[no-any-return]
 
     def copy(self, pages: Iterable[tuple[int, int]]) -> None:
         """From the first page of each pair to the second; from limits.total_pages on they are the host's."""
@@ -143,25 +178,22 @@ class EngineDriver:
         at = int(self.tables["block_table"]) + 4 * row * self.limits.pages_per_sequence
         self._write_u32(at, self.pages[row])
 
-    def _fill(self, index: int, shape: int, chunks: list[Chunk], emits: list[bool], n_decode: int) -> None:
+    def _fill(
+        self, index: int, shape: int, chunks: list[Chunk], batch_slots: list[BatchSlot], n_decode: int
+    ) -> None:
         capacity = self.grid.shapes[shape]
         step_set = self.sets[index]
         rows = [row for row, first, end in chunks for _ in range(first, end)]
         positions = [p for _, first, end in chunks for p in range(first, end)]
         assert len(rows) <= capacity.tokens
-        assert len(chunks) <= capacity.batch_slots
-        ends = np.cumsum([end - first for _, first, end in chunks])
+        assert len(batch_slots) <= capacity.batch_slots
         padding = [abi.NO_SEQUENCE] * (capacity.tokens - len(rows))
         self._write_u32(int(step_set["token_sequence"]), rows + padding)
         self._write_u32(int(step_set["token_position"]), positions)
-        self._write_u32(int(step_set["batch_sequence"]), [row for row, _, _ in chunks])
-        self._write_u32(
-            int(step_set["batch_first"]),
-            [e - (end - first) for e, (_, first, end) in zip(ends, chunks, strict=True)],
-        )
-        self._write_u32(int(step_set["batch_last"]), ends - 1)
-        self._write_u32(int(step_set["batch_emit"]), emits)
-        self._write_head(index, shape, len(rows), len(chunks), n_decode)
+        names = ("batch_sequence", "batch_first", "batch_last", "batch_emit")
+        for name, values in zip(names, zip(*batch_slots, strict=True), strict=True):
+            self._write_u32(int(step_set[name]), values)
+        self._write_head(index, shape, len(rows), len(batch_slots), n_decode)
 
     def _write_head(self, index: int, shape: int, n_tokens: int, batch_size: int, n_decode: int) -> None:
         step_set = self.sets[index]
@@ -192,6 +224,10 @@ class EngineDriver:
         at = int(self.tables["history"]) + 4 * row * self.limits.max_context
         n = min(len(self.tokens[row]), self.limits.max_context)
         return np.frombuffer(self.memory.read(at, 4 * n), "<u4").tolist()  # type: ignore[no-any-return]
+
+    def _write_history(self, row: int, position: int, tokens: Sequence[int]) -> None:
+        at = row * self.limits.max_context + position
+        self._write_u32(int(self.tables["history"]) + 4 * at, tokens)
 
     def _write_u32(self, address: int, values: Any) -> None:
         data = np.asarray(values, dtype="<u4").tobytes()

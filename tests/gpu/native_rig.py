@@ -60,6 +60,20 @@ class NativeRig:
     def mixed(self, rows: Sequence[int], chunks: Sequence[Chunk]) -> None:
         self._record([*rows, *(row for row, _, _ in chunks)], self.driver.mixed(rows, chunks))
 
+    def verify(self, drafts: Sequence[tuple[int, Sequence[int]]]) -> int:
+        """How many drafts were right."""
+        known = {row: len(self.driver.tokens[row]) for row, _ in drafts}
+        sampled = self.driver.verify(drafts)
+        logits, n_right = iter(self.engine.logits(sum(map(len, sampled)))), 0
+        for (row, _), tokens in zip(drafts, sampled, strict=True):
+            found = len(self.driver.tokens[row]) - known[row]
+            n_right += found - 1
+            for i, token in enumerate(tokens):
+                of_token = next(logits)
+                if i < found:  # those behind follow a wrong draft
+                    self.seen.append((row, known[row] - 1 + i, of_token.copy(), token))
+        return n_right
+
     def _record(self, rows: Sequence[int], tokens: Sequence[int | None]) -> None:
         logits = self.engine.logits(len(rows))
         for row, batch_slot, token in zip(rows, logits, tokens, strict=True):

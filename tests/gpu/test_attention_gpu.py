@@ -55,7 +55,11 @@ def to_floats(halves: NDArray[np.uint16], dtype: str) -> Floats:
 
 class Rig:
     """Rows at `positions` with random keys and values, whose next token attends. The cache's other cells are
-    NaN."""
+    NaN.
+
+    Each row has a sequence of its own, or that which `sequences` says. Rows of one sequence are neighbours,
+    at consecutive positions, and find keys and values before the first of them.
+    """
 
     def __init__(
         self,
@@ -64,32 +68,35 @@ class Rig:
         positions: Sequence[int],
         window: int | None = None,
         scales: KvScales | None = None,
+        sequences: Sequence[int] | None = None,
     ) -> None:
         """`scales`: of a cache in fp8."""
         self.scales = scales
+        self.sequences = np.arange(len(positions)) if sequences is None else np.array(sequences)
         self.config, self.positions = config, np.array(positions, np.uint32)
         self.dtype, self.memory, self.stream = config.dtype, DeviceMemory(device), Stream()
         self.element, self.target = compute_element(config.dtype), target_of(config, device.chip)
         rng = np.random.default_rng(0)
         self.window = window
-        batch_slots, heads, kv_heads, dim = len(positions), config.n_heads, config.n_kv_heads, config.head_dim
-        pages_per_sequence = max(positions) // PAGE + 1
+        heads, kv_heads, dim = config.n_heads, config.n_kv_heads, config.head_dim
+        n_sequences, pages_per_sequence = int(self.sequences.max()) + 1, max(positions) // PAGE + 1
         self.pages = (
-            rng.permutation(batch_slots * pages_per_sequence)
+            rng.permutation(n_sequences * pages_per_sequence)
             .astype(np.uint32)
-            .reshape(batch_slots, pages_per_sequence)
+            .reshape(n_sequences, pages_per_sequence)
         )
-        shape = (2, batch_slots, kv_heads, max(positions), dim)
+        shape = (2, n_sequences, kv_heads, max(positions), dim)
         sides = rng.standard_normal(shape, np.float32)
         self.cached = np.stack([self.rounded(x, side) for side, x in enumerate(sides)])
-        self.qkv = rng.standard_normal((batch_slots, heads + 2 * kv_heads, dim), np.float32)
+        self.qkv = rng.standard_normal((len(positions), heads + 2 * kv_heads, dim), np.float32)
         self.qkv = to_floats(to_halves(self.qkv, self.dtype), self.dtype)
         self.norms = [
             to_floats(to_halves(rng.standard_normal(dim).astype(np.float32), self.dtype), self.dtype)
             for _ in range(2)
         ]
         self.inv_freq = (10000.0 ** (-np.arange(0, dim, 2) / dim)).astype(np.float32)
-        self.kernels = kernels_of(device, self.works(0, 0), self.element)
+        works = [work for verifies in (False, True) for work in self.works(0, 0, verifies)]
+        self.kernels = kernels_of(device, works, self.element)
 
     def rounded(self, x: Floats, side: int) -> Floats:
         """Keys, or values if `side` is 1, as the cache holds them."""
@@ -115,19 +122,18 @@ class Rig:
 
     def cache(self) -> NDArray[Any]:
         """Keys and values, each [page][kv_head][PAGE][head_dim]."""
-        batch_slots, pages_per_sequence = self.pages.shape
         kv_heads, dim = self.config.n_kv_heads, self.config.head_dim
         elements = self.elements(self.cached)
         none = np.array(0x7FFF if self.scales is None else 0x7F, elements.dtype)
-        cache = np.full((2, batch_slots * pages_per_sequence, kv_heads, PAGE, dim), none)
-        for batch_slot, position in enumerate(self.positions):
-            at = np.arange(position)
-            cache[:, self.pages[batch_slot, at // PAGE], :, at % PAGE] = elements[
-                :, batch_slot, :, :position
+        cache = np.full((2, self.pages.size, kv_heads, PAGE, dim), none)
+        for sequence, row in zip(*np.unique(self.sequences, return_index=True), strict=True):
+            at = np.arange(self.positions[row])
+            cache[:, self.pages[sequence, at // PAGE], :, at % PAGE] = elements[
+                :, sequence, :, : len(at)
             ].transpose(2, 0, 1, 3)
         return cache
 
-    def works(self, keys: int, maps: int) -> list[Work]:
+    def works(self, keys: int, maps: int, verifies: bool) -> list[Work]:
         """The plan and attention of a shape of all batch slots."""
         config, total, element = self.config, len(self.positions), self.element
         heads = heads_of(config)
@@ -144,35 +150,44 @@ class Rig:
         table = np.stack([self.inv_freq, np.ones_like(self.inv_freq)], axis=1)
         reach = Reach(0, Matrix(1, heads.dim, Element.FP32, self.put(table)), self.window)
         of = LayerAttention(heads, reach, 0, cache, qkv, out, *norms, EPS, None, self.scales or NO_KV_SCALES)
-        ops = DecodePlan(total, False, heads, reach), DecodeAttention(total, False, of)
+        ops = DecodePlan(total, False, heads, reach), DecodeAttention(total, False, of, verifies)
         return [work for op in ops for work in choose(op, self.target).launches]
 
-    def run(self, batch_slots: Sequence[int]) -> NDArray[np.uint16]:
-        """Halves [batch slots, heads, head_dim] of a step of these batch slots, in a shape of all."""
-        config, total, cache = self.config, len(self.positions), self.cache()
+    def run(self, rows: Sequence[int]) -> NDArray[np.uint16]:
+        """Halves [rows, heads, head_dim] of a step of these rows, in a shape of all."""
+        return self.step(rows, self.cache())[0]
+
+    def step(
+        self, rows: Sequence[int], cache: NDArray[Any], verifies: bool = False
+    ) -> tuple[NDArray[np.uint16], NDArray[Any]]:
+        """The same, and what becomes of `cache`."""
+        config, total = self.config, len(self.positions)
         keys, step_set, tables = self.put(cache), np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
         head = np.zeros(1, abi.StepHead)
-        head["batch_size"] = head["n_decode"] = len(batch_slots)
-        rows = [*batch_slots, *(slot for slot in range(total) if slot not in batch_slots)]  # used ones first
-        step_set["head"], step_set["batch_first"] = (
-            self.put(head),
-            self.put(np.arange(total, dtype=np.uint32)),
-        )
-        step_set["token_sequence"] = self.put(np.array(rows, np.uint32))
-        step_set["token_position"] = self.put(self.positions[rows])
+        head["batch_size"] = head["n_decode"] = len(rows)
+        order = [*rows, *(row for row in range(total) if row not in rows)]
+        sequences = self.sequences[order].astype(np.uint32)
+        firsts = [int(np.argmax(sequences == sequence)) for sequence in sequences]
+        step_set["head"], step_set["batch_first"] = self.put(head), self.put(np.array(firsts, np.uint32))
+        step_set["token_sequence"] = self.put(sequences)
+        step_set["token_position"] = self.put(self.positions[order])
         tables["block_table"], tables["page_size"] = self.put(self.pages), PAGE
         tables["pages_per_sequence"] = self.pages.shape[1]
         maps = self.memory.allocate(128)
         self.memory.write(maps, cache_map(keys, cache[0].nbytes, config.head_dim * cache.itemsize))
-        works = self.works(keys, maps)
+        works = self.works(keys, maps, verifies)
         sizes = {buffer.name: buffer.n_bytes for work in works for buffer in work.buffers}
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
-        addresses |= {"qkv": self.halves(self.qkv[rows]), "attention": self.halves(np.full_like(self.qkv, 7))}
+        addresses |= {
+            "qkv": self.halves(self.qkv[order]),
+            "attention": self.halves(np.full_like(self.qkv, 7)),
+        }
         launch(self.kernels, self.stream, works, addresses, step_set.tobytes(), tables.tobytes())
         n_bytes = 2 * total * config.n_heads * config.head_dim
         result = np.frombuffer(self.memory.read(addresses["attention"], n_bytes), np.uint16)
         assert not any(self.memory.read(addresses["partial"], sizes["partial"]))
-        return result.reshape(total, config.n_heads, config.head_dim)[: len(batch_slots)]
+        left = np.frombuffer(self.memory.read(keys, cache.nbytes), cache.dtype).reshape(cache.shape)
+        return result.reshape(total, config.n_heads, config.head_dim)[: len(rows)], left
 
     def rotated(self, x: Floats, batch_slot: int, norm: Floats | None) -> NDArray[np.float64]:
         """[heads, head_dim] at the batch slot's position, as the kernel rounds it."""

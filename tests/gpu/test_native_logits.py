@@ -210,20 +210,28 @@ MODELS: dict[str, tuple[Make, str]] = {
 
 @pytest.fixture(scope="module", params=list(MODELS))
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make, dtype = MODELS[request.param]
+    path = tmp_path_factory.mktemp(request.param)
+    save_model(request.param, path)
+    return path
+
+
+def save_model(name: str, directory: Path) -> None:
+    make, dtype = MODELS[name]
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(make(), dtype=getattr(torch, dtype))
-    for name, parameter in model.named_parameters():
-        if name.endswith("norm.weight"):  # not all ones, so that a missing or swapped norm shows
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith("norm.weight"):  # not all ones, so that a missing or swapped norm shows
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
     sharpen_routers(model)
-    path = tmp_path_factory.mktemp(request.param)
-    model.save_pretrained(path)
-    return path
+    model.save_pretrained(directory)
 
 
 @pytest.fixture(scope="module")
 def reference(directory: Path) -> Reference:
+    return reference_of(directory)
+
+
+def reference_of(directory: Path) -> Reference:
     config = transformers.AutoConfig.from_pretrained(directory)
     # fp16 changes so few routers' choices that its own error says nothing of a changed one.
     return Reference(directory, torch.bfloat16 if hasattr(config, "num_experts_per_tok") else config.dtype)
