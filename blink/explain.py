@@ -120,6 +120,7 @@ def step_text(step: Step, why: bool) -> str:
     load = step.load
     cached = counted(load.context, "cached token")
     filled = [f"{counted(load.rows, 'row')} to decode, with {cached} each"] if load.rows else []
+    filled += [counted(load.drafts, "draft")] if load.drafts else []
     filled += [f"a prompt of {counted(load.prompt_tokens, 'token')}"] if load.prompts else []
     title = (
         f"{step.kind} step of {counted(step.tokens, 'token')} and {counted(step.batch_slots, 'batch slot')} "

@@ -18,6 +18,7 @@ LIMITS = Limits(
     max_prefill_slots=16,
     page_size=16,
     total_pages=64,
+    max_drafts=3,
 )
 
 

@@ -18,13 +18,14 @@ FP8_SPEED = 2  # of the tensor cores, against that of halves
 
 @dataclass(frozen=True)
 class Load:
-    """What fills a step: `rows` that decode with `context` tokens each in the cache, and `prompts` prompts
-    that share `prompt_tokens`, from their first token on."""
+    """What fills a step: `rows` that decode with `context` tokens each in the cache, `drafts` of tokens
+    behind those of the rows, and `prompts` prompts that share `prompt_tokens`, from their first token on."""
 
     rows: int
     context: int
     prompts: int
     prompt_tokens: int
+    drafts: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ def cost(op: Operation, load: Load) -> Cost:
         case Moe():
             return _moe(op)
         case DecodeAttention(of=of):
-            keys = load.rows * min(load.context + 1, of.reach.window or load.context + 1)
-            return Cost(keys * _token_bytes(of) + load.rows * _row_bytes(of), 4 * keys * _query_width(of))
+            seen, tokens = min(load.context + 1, of.reach.window or load.context + 1), load.rows + load.drafts
+            moved = load.rows * seen * _token_bytes(of) + tokens * _row_bytes(of)
+            return Cost(moved, 4 * tokens * seen * _query_width(of))
         case PrefillAttention(of=of):
             pairs = load.prompts * _pairs(load.prompt_tokens / max(load.prompts, 1), of.reach.window)
             moved = load.prompt_tokens * (_token_bytes(of) + _row_bytes(of))

@@ -111,6 +111,19 @@ def test_rows_are_those_of_decode_steps_bit_by_bit(
     np.testing.assert_array_equal(cache, step.cache)
 
 
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_rows_with_the_kernels_of_prompts(
+    emulate: Emulate, bounded: bool, scales: tuple[float, float]
+) -> None:
+    """On GPUs other than Hopper: RoPE writes the keys of all rows before any row attends."""
+    chunks = [*CHUNKS, (5, 200, 240)]  # more rows than a block takes
+    step, norms = VerifyStep(chunks, 4, 2, 16, bounded, scales), norms_of(16, bounded)
+    out = np.full_like(step.step.out, 0x40E0)
+    step.run_plainly(emulate, out, norms, decodes=True)
+    step.check(out, norms)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("warp", [0, 2, 5, 13])  # that copies, attends, has a query, the new key
 def test_a_warp_that_lags_behind_in_a_verify_step(emulate: Emulate, warp: int) -> None:

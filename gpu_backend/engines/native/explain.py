@@ -22,6 +22,14 @@ from gpu_backend.ops.launch import LibraryGemm, PlanCall, Work
 from gpu_backend.ops.operations import DecodeModel, Gate, MatMul, Operation, RmsNorm, Sample
 
 KINDS = {StepKind.DECODE: "decode", StepKind.PREFILL: "prefill", StepKind.MIXED: "mixed"}
+VERIFY = "verify"
+# By kind, and whether drafts are verified: tokens of shapes that stand for others; whether the largest does.
+REPRESENTATIVE = (
+    (StepKind.DECODE, False, (1, 8, 32), True),
+    (StepKind.PREFILL, False, (512,), True),
+    (StepKind.MIXED, False, (256,), False),
+    (StepKind.DECODE, True, (32,), False),
+)
 CACHED_TOKENS = 1024  # tokens in the cache of a row that decodes, unless the user says another number
 
 
@@ -120,12 +128,14 @@ def explain(
 
 
 def representative(shapes: Sequence[Shape]) -> list[Shape]:
-    """Decode steps of 1, 8 and 32 rows and of the most, prefill steps of 512 tokens and of the most, and a
-    mixed step of about 256 tokens: as far as there are such."""
+    """Decode steps of 1, 8 and 32 rows and of the most, prefill steps of 512 tokens and of the most, a mixed
+    step of about 256 tokens, and one of about 32 that verifies drafts: as far as there are such."""
     out: list[Shape] = []
-    for kind, wanted in ((StepKind.DECODE, (1, 8, 32)), (StepKind.PREFILL, (512,)), (StepKind.MIXED, (256,))):
-        of_kind = [shape for shape in shapes if shape.kind == kind]
-        most = [] if kind == StepKind.MIXED else [of_kind[-1]]
+    for kind, verifies, wanted, has_most in REPRESENTATIVE:
+        of_kind = [shape for shape in shapes if (shape.kind, shape.verifies) == (kind, verifies)]
+        if not of_kind:
+            continue
+        most = [of_kind[-1]] if has_most else []
         nearest = [min(of_kind, key=lambda shape: (abs(shape.tokens - n), shape.batch_slots)) for n in wanted]
         out += [shape for shape in of_kind if shape in (*nearest, *most)]
     return out
@@ -133,7 +143,10 @@ def representative(shapes: Sequence[Shape]) -> list[Shape]:
 
 def load_of(shape: Shape, limits: Limits, context: int) -> Load:
     """Of a full step: a prefill step has one prompt, a mixed one a prompt and rows in half of its batch
-    slots."""
+    slots, and rows whose drafts are verified have as many as they may."""
+    if shape.verifies:
+        rows = ceil_div(shape.tokens, 1 + limits.max_drafts)
+        return Load(rows, context, 0, 0, shape.tokens - rows)
     if shape.kind == StepKind.DECODE:
         return Load(shape.batch_slots, context, 0, 0)
     rows = 0 if shape.kind == StepKind.PREFILL else min(ceil_div(shape.batch_slots, 2), limits.max_batch)
@@ -155,7 +168,7 @@ def _step(model: NativeModel, shape: Shape, choices: list[Choice], gpu: Gpu, con
         rows.append(Row(len(alike), operation, family, launches, *figures, alike[0].refused))
     floor_us = sum(row.floor_us for row in rows)
     n_launches = sum(len(choice.launches) for choice in choices)
-    where = (KINDS[shape.kind], shape.tokens, shape.batch_slots)
+    where = (VERIFY if shape.verifies else KINDS[shape.kind], shape.tokens, shape.batch_slots)
     return Step(*where, load, tuple(rows), n_launches, sum(row.bytes for row in rows), floor_us)
 
 

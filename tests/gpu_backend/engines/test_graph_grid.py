@@ -13,6 +13,7 @@ from gpu_backend.engines.graph_grid import (
     mixed_sizes,
     mixed_slots,
     prefill_sizes,
+    verify_sizes,
 )
 
 
@@ -38,6 +39,8 @@ def test_sizes_are_the_documented_ones() -> None:
     assert mixed_sizes(18) == [18]
     assert mixed_slots(160, 136) == [64, 136]
     assert mixed_slots(64, 136) == mixed_slots(160, 64) == [64]
+    assert verify_sizes(100) == [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]
+    assert verify_sizes(2) == [2]
 
 
 @pytest.mark.parametrize("max_tokens", [2048, 5000, 8192, 65536])
@@ -109,6 +112,29 @@ def test_lookups_are_monotone_and_the_order_is_stable() -> None:
     assert grid.shapes == GraphGrid(limits(max_batch=200, max_prefill_tokens=5000)).shapes
     kinds = [s.kind for s in grid.shapes]
     assert kinds == sorted(kinds)
+
+
+@pytest.mark.parametrize("max_drafts", [1, 3, 14])
+@pytest.mark.parametrize("max_batch", [1, 3, 16, 64, 300])
+def test_verify_lookup_is_the_tightest_fit(max_batch: int, max_drafts: int) -> None:
+    sizes = replace(limits(max_batch=max_batch), max_drafts=max_drafts)
+    plain, grid = GraphGrid(limits(max_batch=max_batch)), GraphGrid(sizes)
+    tokens = verify_sizes(sizes.max_verify_rows)
+    added = [Shape(StepKind.DECODE, n, n, verifies=True) for n in tokens]
+    assert grid.shapes == (*plain.shapes, *added)
+    assert len(grid.verify_lookup) == sizes.max_verify_rows + 1
+    for n in range(1, sizes.max_verify_rows + 1):
+        shape = grid.shapes[grid.verify_shape(n)]
+        assert (shape.verifies, shape.tokens) == (True, min(size for size in tokens if size >= n))
+    for n in range(max_batch + 1):
+        assert not grid.shapes[grid.decode_shape(n)].verifies
+    assert sizes.max_step_tokens == max(shape.tokens for shape in grid.shapes)
+
+
+def test_without_drafts_nothing_verifies() -> None:
+    grid = GraphGrid(limits())
+    assert not any(shape.verifies for shape in grid.shapes)
+    assert len(grid.verify_lookup) == 1
 
 
 @pytest.mark.parametrize("field", ["max_batch", "max_prefill_tokens", "max_prefill_slots"])

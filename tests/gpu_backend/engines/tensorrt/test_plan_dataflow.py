@@ -40,7 +40,7 @@ MODELS = {
     "one layer": {**DENSE, "num_hidden_layers": 1},
     "an even number of layers": {**DENSE, "num_hidden_layers": 4},
 }
-LIMITS = Limits(20, 512, 100, 4, page_size=16, total_pages=64, host_pages=16, copied_pages=8)
+LIMITS = Limits(20, 512, 100, 4, page_size=16, total_pages=64, host_pages=16, copied_pages=8, max_drafts=2)
 
 
 def symbolic(config: dict[str, object], directory: Path, chip: Chip) -> SymbolicStep:
