@@ -37,7 +37,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0x622a8e664ebf4e69
+SCHEDULER_LAYOUT_HASH = 0xdaef3b374f8bed6a
 
 
 class SequenceUse(IntEnum):
@@ -55,10 +55,10 @@ Request = np.dtype({
 })
 
 Sequence = np.dtype({
-    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind", "indexed", "n_drafts", "acceptance", "unchecked"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100],
-    "itemsize": 104,
+    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind", "indexed", "n_drafts", "acceptance", "unchecked", "source", "misses"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108],
+    "itemsize": 112,
 })
 
 ClientCount = np.dtype({

@@ -122,6 +122,7 @@ class Commit : private Tables {
       if (!accepted) break;
     }
     const uint32_t fed = position + 1;
+    if (sequence.source) drafts_.follow(sequence, at + 1 - first);
     if (last > first) {
       sequence.fed = fed;
       drafts_.learn(sequence, at - first);

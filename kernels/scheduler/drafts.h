@@ -5,7 +5,8 @@
  *
  * Looked up: where do the sequence's last n tokens stand earlier in its history? What followed there is the draft. For
  * each n from shortest_match to longest_match the index has, under the hash of n tokens, the position behind them; the
- * longest match is taken. An entry only says where to look, so it may be overwritten or be another sequence's: what
+ * longest match is taken. Where there is none, drafts go on behind the last ones, over a token that was not accepted: a
+ * copied text with changes. An entry only says where to look, so it may be overwritten or be another sequence's: what
  * stands there is compared. So the index is never cleared, and a look-up takes the same time however long the history
  * is.
  *
@@ -18,6 +19,7 @@
 #ifndef BLINK_SCHEDULER_DRAFTS_H
 #define BLINK_SCHEDULER_DRAFTS_H
 
+#include "../../ringbuffer/words.h"
 #include "sequences.h"
 #include "steps.h"
 
@@ -25,7 +27,7 @@ namespace blink {
 
 constexpr uint32_t kCertain = 1u << 16;             // a chance of 1
 constexpr uint32_t kFirstGuess = kCertain * 3 / 4;  // of a draft to be accepted, while nothing is known of a sequence
-constexpr uint32_t kDraftLimits = 8;                // that a step chooses from
+constexpr uint32_t kDraftLevels = 8;                // of chances, of which a step takes those from one on
 constexpr uint32_t kMostRest = 7;                   // steps without a look-up, where the last ones were for nothing
 constexpr uint32_t kIndexedAtOnce = 4;              // tokens of a prompt that a thread indexes in one turn of the loop
 constexpr uint32_t kFewTokens = 2 * BLINK_MAX_DRAFTS;  // as an answer has more since the last turn
@@ -48,28 +50,30 @@ class Drafts : private Sequences {
   BLINK_FN bool choose(uint32_t n_decoding) {
     if (!c_.max_drafts) return false;
     if (rest_) return --rest_, false;
-    uint32_t found = 0;
+    const uint32_t share = c_.max_verify_rows / n_decoding - 1;  // of each sequence, if all have as many
+    Levels found = {0, 0};
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       blink_sequence& sequence = c_.sequences[i];
       if (!decoding(sequence)) continue;
-      sequence.n_drafts = c_.simulates_acceptance ? most_drafts(sequence) : look_up(i);
-      found |= sequence.n_drafts;
+      const uint32_t most = Min()(most_drafts(sequence), share);
+      sequence.n_drafts = c_.simulates_acceptance ? most : look_up(i, most);
+      if (sequence.n_drafts) add_levels(sequence, found);
     }
-    found = p_.reduce(found, Or());
-    const uint32_t limit = found ? best_limit(n_decoding) : kDraftLimits;
-    if (found) {
+    found = {p_.reduce(found.low, Sum()), p_.reduce(found.high, Sum())};
+    const bool any = found.low || found.high;
+    const uint32_t limit = any ? best_limit(n_decoding, found) : kDraftLevels;
+    if (any) {
       for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
         blink_sequence& sequence = c_.sequences[i];
-        if (!decoding(sequence)) continue;
-        const uint32_t n = count_worthy(sequence, limit);
-        sequence.unchecked += sequence.n_drafts && !n;
-        sequence.n_drafts = n;
+        if (!decoding(sequence) || !sequence.n_drafts) continue;
+        sequence.n_drafts = count_worthy(sequence, limit);
+        sequence.unchecked += !sequence.n_drafts;
       }
       p_.sync();
     }
-    rest_after_ = limit == kDraftLimits ? Min()(2 * rest_after_ + 1, kMostRest) : 0;
+    rest_after_ = limit == kDraftLevels ? Min()(2 * rest_after_ + 1, kMostRest) : 0;
     rest_ = rest_after_;
-    return limit != kDraftLimits;
+    return limit != kDraftLevels;
   }
 
   // No sequence has drafts beyond the pages that it would need without them.
@@ -102,9 +106,15 @@ class Drafts : private Sequences {
     return uint32_t(drawn) < c_.copied_share ? copied : uint32_t(drawn >> 32) % t_.vocab_size;
   }
 
+  // A step has found `n` tokens of a sequence that decodes. Where a text is copied and a word of it changed, the next
+  // drafts follow the changed one, until two steps in a row have accepted none.
+  BLINK_FN void follow(blink_sequence& sequence, uint32_t n) const {
+    sequence.misses = sequence.n_drafts && n == 1 ? sequence.misses + 1 : 0;
+    sequence.source = sequence.source && sequence.misses < 2 ? sequence.source + n : 0;
+  }
+
   // Of a sequence's drafts so many were accepted.
   BLINK_FN void learn(blink_sequence& sequence, uint32_t accepted) {
-    if (sequence.n_drafts == 0) return;
     uint32_t chance = chance_of(sequence);
     for (uint32_t n = 0; n < accepted; ++n) chance += (kCertain - chance) / 8;
     if (accepted < sequence.n_drafts) chance -= chance / 8;
@@ -141,8 +151,17 @@ class Drafts : private Sequences {
   }
 
  private:
-  // The chances below which a draft has no row, in 2^-16; behind the last one no draft has.
-  BLINK_FN static uint32_t limit_of(uint32_t limit) { return limit == 0 ? 1 : kCertain * limit / kDraftLimits; }
+  // Drafts of all sequences by the level of their chance, 16 bits each: levels 0 to 3, and 4 to 7.
+  struct Levels {
+    uint64_t low, high;
+
+    BLINK_FN uint32_t count(uint32_t level) const {
+      return uint32_t((level < 4 ? low : high) >> 16 * (level % 4)) & 0xffff;
+    }
+  };
+  BLINK_FN static uint32_t level_of(uint64_t chance) {
+    return Min()(uint32_t(chance * kDraftLevels / kCertain), kDraftLevels - 1);
+  }
 
   // Tokens of the sequence's history that are committed.
   BLINK_FN uint32_t known(const blink_sequence& sequence) const {
@@ -158,11 +177,11 @@ class Drafts : private Sequences {
     return Min()(c_.max_drafts, Min()(outputs, t_.max_context - 1 - sequence.fed));
   }
 
-  // Puts what follows the longest match into the history, behind what is known. Returns how many tokens.
-  BLINK_FN uint32_t look_up(uint32_t i) {
-    const blink_sequence& sequence = c_.sequences[i];
+  // Puts what follows the longest match into the history, behind what is known: `most` tokens. Returns how many.
+  BLINK_FN uint32_t look_up(uint32_t i, uint32_t most) {
+    blink_sequence& sequence = c_.sequences[i];
     uint32_t* const tokens = history(i);
-    const uint32_t end = known(sequence), most = most_drafts(sequence), longest = Min()(c_.longest_match, end - 1);
+    const uint32_t end = known(sequence), longest = Min()(c_.longest_match, end - 1);
     uint64_t hash = 0;
     uint32_t from = 0;
     for (uint32_t n = 1; most && n <= longest; ++n) {
@@ -171,7 +190,9 @@ class Drafts : private Sequences {
       const uint32_t at = p_.load(place(i, hash, n));
       if (at >= n && at < end && is_match(tokens, at, end, n)) from = at;
     }
-    if (from == 0) return 0;
+    if (from == 0) from = sequence.source;
+    if (from == 0 || from >= end) return sequence.source = 0;
+    sequence.source = from;
     // What is read may be a draft that was just written: what repeats itself goes on doing so.
     for (uint32_t k = 0; k < most; ++k) tokens[end + k] = tokens[from + k];
     return most;
@@ -206,38 +227,49 @@ class Drafts : private Sequences {
     return sequence.acceptance + (Max()(sequence.acceptance, kFirstGuess) - sequence.acceptance) * old / 128;
   }
 
-  // Of the drafts that were found, those whose chance to be accepted is at least the limit's.
+  BLINK_FN void add_levels(const blink_sequence& sequence, Levels& found) const {
+    const uint32_t chance = chance_of(sequence);
+    uint64_t all = kCertain;
+    for (uint32_t n = 0; n < sequence.n_drafts; ++n) {
+      all = all * chance / kCertain;
+      const uint32_t level = level_of(all);
+      (level < 4 ? found.low : found.high) += 1ull << 16 * (level % 4);
+    }
+  }
+
+  // Of the drafts that were found, those whose chance to be accepted is of the level or above.
   BLINK_FN uint32_t count_worthy(const blink_sequence& sequence, uint32_t limit) const {
     const uint32_t chance = chance_of(sequence);
     uint64_t all = kCertain;
     uint32_t n = 0;
-    while (n < sequence.n_drafts && (all = all * chance >> 16) >= limit_of(limit)) ++n;
-    return limit == kDraftLimits ? 0 : n;
+    while (n < sequence.n_drafts && level_of(all = all * chance / kCertain) >= limit) ++n;
+    return n;
   }
 
-  // The limit with which a step is expected to find most tokens in a unit of time; kDraftLimits: without drafts.
-  BLINK_FN uint32_t best_limit(uint32_t n_decoding) {
-    uint32_t best = kDraftLimits;
-    float most = float(n_decoding) / usual_ns(c_.decode_lookup[n_decoding], n_decoding);
-    for (uint32_t limit = 0; limit < kDraftLimits; ++limit) {
-      uint64_t sums = 0;  // rows in the high half, tokens beside the known rows' in 2^-8 in the low half
-      for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
-        if (decoding(c_.sequences[i])) sums += expected(c_.sequences[i], limit);
+  // The lowest level whose drafts have rows, so that the step is expected to find most tokens in a unit of time;
+  // kDraftLevels: none.
+  BLINK_FN uint32_t best_limit(uint32_t n_decoding, const Levels& found) {
+    uint64_t best = 0;  // the rate's bits, which are in the order of rates, and the limit
+    for (uint32_t limit = p_.thread(); limit <= kDraftLevels; limit += p_.threads()) {
+      uint32_t rows = n_decoding;
+      float tokens = float(n_decoding);
+      for (uint32_t level = limit; level < kDraftLevels; ++level) {
+        rows += found.count(level);
+        tokens += float(found.count(level)) * (float(level) + 0.5f) / float(kDraftLevels);
       }
-      sums = p_.reduce(sums, Sum());
-      const uint32_t rows = n_decoding + uint32_t(sums >> 32);
-      if (rows == n_decoding || rows > c_.max_verify_rows) continue;
-      const float tokens = float(n_decoding) + float(uint32_t(sums)) / 256.0f;
-      const float rate = tokens / usual_ns(c_.verify_lookup[rows], rows);
-      if (rate > most) most = rate, best = limit;
+      if (rows > c_.max_verify_rows) continue;
+      const uint32_t shape = rows == n_decoding ? c_.decode_lookup[rows] : c_.verify_lookup[rows];
+      if (rows == n_decoding && limit != kDraftLevels) continue;
+      best = Max()(best, uint64_t(bits_of(tokens / usual_ns(shape, rows))) << 32 | limit);
     }
-    return best;
+    return low(p_.reduce(best, Max()));
   }
-  BLINK_FN uint64_t expected(const blink_sequence& sequence, uint32_t limit) const {
-    const uint32_t chance = chance_of(sequence), n = count_worthy(sequence, limit);
-    uint64_t all = kCertain, sum = 0;
-    for (uint32_t k = 0; k < n; ++k) sum += all = all * chance >> 16;
-    return uint64_t(n) << 32 | sum >> 8;
+  BLINK_FN static uint32_t bits_of(float x) {
+    union {
+      float value;
+      uint32_t bits;
+    } u = {x};
+    return u.bits;
   }
 
   // What a step of this shape takes. One that has hardly run is taken to be faster than any, so that it runs.

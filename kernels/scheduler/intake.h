@@ -47,6 +47,8 @@ class Intake : private Tables {
   BLINK_FN void start() { settled_at_ = clock_.now(); }
   BLINK_FN bool has_scanned_lately() const { return clock_.now() - last_scan_ < BLINK_STATS_INTERVAL_NS; }
 
+  BLINK_FN bool has_just_scanned() const { return clock_.now() - last_scan_ < 4 * c_.scan_interval_ns; }
+
   // True if the ring had better be looked at again before the next step is planned.
   BLINK_FN bool observe() {
     const bool busy = steps_.in_flight() != 0;

@@ -76,7 +76,9 @@ class Scheduler {
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
-      const bool settled = relaunching || !intake_.observe();
+      // Nor is a step that awaits its drafts' tokens delayed by one: the ring was looked at while the last step ran.
+      const bool awaited = steps_.in_flight() == 0 && drafts_.await_tokens() && intake_.has_just_scanned();
+      const bool settled = relaunching || awaited || !intake_.observe();
       if (life_.finished()) return life_.stop();
       if (!steps_.planned() && settled && clock_.plan_is_due())
         steps_.has_planned(planner_.plan(steps_.launched() + 1));

@@ -69,7 +69,9 @@ struct blink_sequence {
   uint32_t indexed;    /* tokens of its history, behind which drafts can be looked up */
   uint32_t n_drafts;   /* in the step that is planned or in flight */
   uint32_t acceptance; /* the chance that a draft is accepted if those before it are, as seen lately, in 2^-16 */
-  uint32_t unchecked;  /* tokens since drafts were checked last */
+  uint32_t unchecked;  /* steps since its drafts were checked last, where there were any */
+  uint32_t source;     /* where in its history its next drafts stand, if no better place is found; 0: nowhere */
+  uint32_t misses;     /* of the last steps with drafts, those that have accepted none */
 };
 
 /* What clients have had and have (clients.h): each client is counted in two of these, of which the smaller is true. */

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x622a8e664ebf4e69ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xdaef3b374f8bed6aull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -29,7 +29,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 80, "blink_requ
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 84, "blink_request.placed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, priority) == 88, "blink_request.priority");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 92, "blink_request.reserved");
-BLINK_ASSERT(sizeof(struct blink_sequence) == 104, "blink_sequence");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 112, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
@@ -52,6 +52,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, indexed) == 88, "blink_se
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_drafts) == 92, "blink_sequence.n_drafts");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, acceptance) == 96, "blink_sequence.acceptance");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unchecked) == 100, "blink_sequence.unchecked");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, source) == 104, "blink_sequence.source");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, misses) == 108, "blink_sequence.misses");
 BLINK_ASSERT(sizeof(struct blink_client_count) == 16, "blink_client_count");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, turn) == 0, "blink_client_count.turn");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, places) == 8, "blink_client_count.places");
@@ -276,6 +278,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, n_drafts) \
   X(blink_sequence, acceptance) \
   X(blink_sequence, unchecked) \
+  X(blink_sequence, source) \
+  X(blink_sequence, misses) \
   X(blink_client_count, turn) \
   X(blink_client_count, places) \
   X(blink_client_count, reserved) \

@@ -82,6 +82,7 @@ def measure(backend: Backend, batch: int, context: int, tokens: int) -> dict[str
         "tokens_per_s": ran["tokens"] / (last.done_ns - first.done_ns) * 1e9,
         "tokens_per_step": ran["tokens"] / ran["steps"] / batch,
         "accepted": ran["accepted_tokens"] / max(1, ran["draft_tokens"]),
+        "run_us": float(np.sum(last.times["total_ns"] - first.times["total_ns"])) / ran["steps"] / 1e3,
         "step_us": (last.done_ns - first.done_ns) / ran["steps"] / 1e3,
         "gap_median_us": percentile(gaps, 0.5),
         "gap_p99_us": percentile(gaps, 0.99),
