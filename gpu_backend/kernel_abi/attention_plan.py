@@ -7,7 +7,7 @@ SPLIT_PLAN_THREADS = 1024
 SLOT_THREADS = 4
 
 KvSplit = np.dtype({
-    "names": ["row", "earlier", "sequence", "position", "first", "keys", "index", "n_splits"],
+    "names": ["row", "sharing", "sequence", "position", "first", "keys", "index", "n_splits"],
     "formats": ["<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 4, 8, 12, 16, 20, 24, 28],
     "itemsize": 32,

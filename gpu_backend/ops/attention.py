@@ -47,13 +47,14 @@ class DecodePlan:
     RoPE.
 
     It runs once a step for each reach. At most `batch_slots` sequences decode. `mixed`: the step has
-    prompts, too.
+    prompts, too. `verifies`: a sequence may have several batch slots, with a token each (E27).
     """
 
     batch_slots: int
     mixed: bool
     heads: Heads
     reach: Reach
+    verifies: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,7 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """RoPE, KV write and attention of the sequences that decode; batch slots and mixed as in DecodePlan.
-
-    `verifies`: a sequence may have several batch slots, with a token each (E27).
-    """
+    """RoPE, KV write and attention of the sequences that decode; the other fields as in DecodePlan."""
 
     batch_slots: int
     mixed: bool

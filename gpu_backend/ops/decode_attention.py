@@ -50,16 +50,25 @@ class KvSplitLimits:
         return struct.pack("<4I", self.usual, self.least, self.longest, self.most)
 
 
-def kv_split_limits(heads: Heads, batch_slots: int, target: Target, mixed: bool = False) -> KvSplitLimits:
-    """The limits for a shape of `batch_slots`.
+def sharing_rows(heads: Heads) -> int:
+    """Rows of a sequence that may share splits in a step that verifies: as many as a unit has query heads
+    for."""
+    return max(1, UNIT_HEADS // heads.ratio)
+
+
+def kv_split_limits(op: DecodePlan | DecodeAttention, heads: Heads, target: Target) -> KvSplitLimits:
+    """The limits for a shape.
 
     There are enough splits to give every block one; they are short enough that the blocks end together, and
-    few enough that combining them takes no time. In a mixed shape fewer than `batch_slots` may decode.
+    few enough that combining them takes no time. In a mixed shape fewer than `batch_slots` may decode, and in
+    one that verifies rows may share splits.
     """
-    units = batch_slots * heads.kv * ceil_div(heads.ratio, UNIT_HEADS)
+    batch_slots = op.batch_slots
+    units = ceil_div(batch_slots, sharing_rows(heads) if op.verifies else 1)
+    units *= heads.kv * ceil_div(heads.ratio, UNIT_HEADS)
     longest = LONGEST_KEYS if batch_slots > 1 else 1 << 31
     most = min(MAX_SPLITS, max(4, ceil_div(MAX_SPLITS * target.blocks, units)))
-    usual = max(MIXED_SPLITS if mixed else 1, target.blocks // units)
+    usual = max(MIXED_SPLITS if op.mixed else 1, target.blocks // units)
     return KvSplitLimits(usual, LEAST_KEYS, longest, most)
 
 
@@ -69,7 +78,7 @@ def plan_buffers(
     """The plan's buffer of splits, and the (cos, sin) of RoPE [batch_slots][head_dim / 2][2], of one
     reach."""
     suffix = f"_{reach.index}" if reach.index else ""
-    splits = op.batch_slots * kv_split_limits(heads, op.batch_slots, target, op.mixed).most
+    splits = op.batch_slots * kv_split_limits(op, heads, target).most
     records = 1 + max(splits, target.multiprocessors)
     return (
         Buffer("attention_plan" + suffix, records, KV_SPLIT_BYTES, Element.U8),
@@ -86,14 +95,16 @@ class PlanDecode(OnHopper):
     name = "decode_plan"
 
     def launches(self, op: DecodePlan, target: Target) -> list[Launch]:
-        limits = kv_split_limits(op.heads, op.batch_slots, target, op.mixed)
+        limits = kv_split_limits(op, op.heads, target)
         plan, turns = plan_buffers(op, op.heads, op.reach, target)
         blocks = 1 + ceil_div(op.batch_slots * (op.heads.dim // 2), SPLIT_PLAN_THREADS)
-        window = op.reach.window
-        operands = (FromStep.STEP_SET, limits.words, plan, op.reach.rope, turns, op.heads.dim, window or 0)
+        window, sharing = op.reach.window, sharing_rows(op.heads) if op.verifies else 1
+        sizes = (op.heads.dim, window or 0, sharing)
+        kinds = f"{cpp_bool(window)}, true" if op.verifies else "true" if window else ""
+        operands = (FromStep.STEP_SET, limits.words, plan, op.reach.rope, turns, *sizes)
         return [
             Launch(
-                f"attention_plan_kernel<{'true' if window else ''}>",
+                f"attention_plan_kernel<{kinds}>",
                 (blocks, 1, 1),
                 (SPLIT_PLAN_THREADS, 1, 1),
                 operands,
@@ -111,7 +122,7 @@ class StreamAttention(OnHopper):
 
     def _stream(self, op: DecodeAttention, target: Target) -> Launch:
         of, heads = op.of, op.of.heads
-        limits = kv_split_limits(heads, op.batch_slots, target, op.mixed)
+        limits = kv_split_limits(op, heads, target)
         plan, turns = plan_buffers(op, heads, of.reach, target)
         parts = op.batch_slots * limits.most * heads.q
         partial = Buffer("partial", parts, heads.dim + PART_WORDS, Element.FP32)

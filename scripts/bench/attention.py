@@ -4,7 +4,8 @@
     scripts/bench/attention.py --model llama-3-8b --rows 1 8 32 64 --keys 1024 8192 --prompts 1024 8192
 
 Random numbers. Rows that decode: RoPE, the KV write and attention of one new token a row, as a step launches
-them, in a chain of so many layers that no layer's keys are in L2 when it comes. Its plan is made before.
+them, in a chain of so many layers that no layer's keys are in L2 when it comes. Its plan is made before. With
+--drafts, a row has so many tokens beside that one, as in a step that verifies them.
 "of reads": of the rate of a kernel that only reads (ceilings.py). Prompts: attention of one prompt from its
 first token on, whose keys and values are in the cache.
 """
@@ -62,10 +63,12 @@ LoweredStep = list[Choice]
 
 @dataclass(frozen=True)
 class Case:
-    """`rows` that decode with `keys` in the cache each, or one prompt of `keys` tokens if there are none."""
+    """`rows` that decode with `keys` in the cache each, and `drafts` of each row's next tokens, or one prompt
+    of `keys` tokens if there are no rows."""
 
     rows: int
     keys: int
+    drafts: int = 0
 
     @property
     def sequences(self) -> int:
@@ -73,10 +76,11 @@ class Case:
 
     @property
     def tokens(self) -> int:
-        return self.rows or self.keys
+        return self.rows * (1 + self.drafts) or self.keys
 
     def positions(self) -> list[int]:
-        return [self.keys] * self.rows if self.rows else list(range(self.keys))
+        own = list(range(self.keys, self.keys + 1 + self.drafts))
+        return own * self.rows if self.rows else list(range(self.keys))
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Bench:
 
     def time(self, case: Case, element: Element) -> Timed:
         memory = DeviceMemory(self.device)
-        heads, pages = self._heads, case.sequences * ceil_div(case.keys + 1, PAGE)
+        heads, pages = self._heads, case.sequences * ceil_div(case.keys + 1 + case.drafts, PAGE)
         token_bytes = 2 * heads.kv * heads.dim * element.n_bytes
         layers = max(FEWEST_LAYERS, ceil_div(BEYOND_L2, case.sequences * case.keys * token_bytes))
         cache = KvCache(layers, pages, PAGE, heads.kv, heads.dim, element)
@@ -124,7 +128,7 @@ class Bench:
         us = replayed_us(StepLauncher(*on), self._stream, chain, step_set, before) / layers
         for owned in (kernels, memory):
             owned.close()  # type: ignore[attr-defined]
-        pairs = case.rows * case.keys or case.keys * (case.keys + 1) / 2
+        pairs = case.rows * (1 + case.drafts) * case.keys or case.keys * (case.keys + 1) / 2
         flops = 4.0 * pairs * heads.q * heads.dim
         return Timed(chain[-1].name, us, case.sequences * case.keys * token_bytes, flops)
 
@@ -141,22 +145,26 @@ class Bench:
             for i in range(cache.layers)
         ]
         if case.rows:
-            plan = choose(DecodePlan(case.rows, False, heads, reach), self._target)
-            return [plan], [choose(DecodeAttention(case.rows, False, layer), self._target) for layer in of]
+            verifies = case.drafts > 0
+            plan = choose(DecodePlan(case.tokens, False, heads, reach, verifies), self._target)
+            attend = [DecodeAttention(case.tokens, False, layer, verifies) for layer in of]
+            return [plan], [choose(op, self._target) for op in attend]
         plan = choose(PrefillPlan(case.keys, 1, heads), self._target)
         return [plan], [choose(PrefillAttention(case.keys, layer, False), self._target) for layer in of]
 
     def _step(self, memory: DeviceMemory, case: Case, pages: int) -> tuple[bytes, bytes]:
         head = np.zeros(1, abi.StepHead)
-        head["n_tokens"], head["batch_size"], head["n_decode"] = case.tokens, case.sequences, case.rows
+        head["n_tokens"] = case.tokens
+        head["batch_size"], head["n_decode"] = (case.tokens, case.tokens) if case.rows else (1, 0)
         step_set, tables = np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
-        batch_slots = np.arange(case.sequences)
+        tokens = np.arange(case.tokens)
+        sequences = tokens // (1 + case.drafts) if case.rows else np.zeros(case.tokens)
         values = {
-            "token_sequence": batch_slots if case.rows else np.zeros(case.tokens),
+            "token_sequence": sequences,
             "token_position": case.positions(),
-            "batch_sequence": batch_slots,
-            "batch_first": batch_slots,
-            "batch_last": batch_slots if case.rows else [case.tokens - 1],
+            "batch_sequence": sequences,
+            "batch_first": sequences * (1 + case.drafts),
+            "batch_last": tokens if case.rows else [case.tokens - 1],
         }
         step_set["head"] = _upload(memory, head)
         for name, value in values.items():
@@ -177,7 +185,7 @@ def _upload(memory: DeviceMemory, values: np.ndarray[Any, Any]) -> int:
 
 
 def table(bench: Bench, cases: Sequence[Case]) -> Iterator[str]:
-    yield "rows | keys | cache | kernel | us | GB/s | of reads | TFLOP/s | halves / this"
+    yield "rows | drafts | keys | cache | kernel | us | GB/s | of reads | TFLOP/s | halves / this"
     for case in cases:
         halves = 0.0
         for element in (bench.half, Element.FP8):
@@ -185,7 +193,8 @@ def table(bench: Bench, cases: Sequence[Case]) -> Iterator[str]:
             halves = halves or timed.us
             rate = timed.bytes / timed.us / 1e3
             moved = f"{rate:.0f} | {rate / bench.read_tb_s / 1e3:.2f} | " if case.rows else " | | "
-            what = f"{case.rows or 'prompt'} | {case.keys} | {element.dtype} | {timed.kernel}"
+            rows = f"{case.rows} | {case.drafts}" if case.rows else "prompt | "
+            what = f"{rows} | {case.keys} | {element.dtype} | {timed.kernel}"
             yield (
                 f"{what} | {timed.us:.2f} | {moved}"
                 f"{timed.flops / timed.us / 1e6:.0f} | {halves / timed.us:.2f}"
@@ -196,10 +205,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="llama-3-8b", help="a shape of scripts/bench/shapes")
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 32, 64], help="that decode")
+    parser.add_argument("--drafts", type=int, nargs="+", default=[0], help="beside each row")
     parser.add_argument("--keys", type=int, nargs="+", default=[1024, 8192], help="of each row")
     parser.add_argument("--prompts", type=int, nargs="*", default=[1024, 8192], metavar="TOKENS")
     arguments = parser.parse_args()
-    cases = [Case(rows, keys) for keys in arguments.keys for rows in arguments.rows]
+    cases = [
+        Case(rows, keys, drafts)
+        for keys in arguments.keys
+        for rows in arguments.rows
+        for drafts in arguments.drafts
+    ]
     cases += [Case(0, tokens) for tokens in arguments.prompts]
     bench = Bench(shape_config(arguments.model))
     print(f"{bench.device.name}: {bench.read_tb_s:.2f} TB/s of reads")

@@ -95,7 +95,7 @@ class Rig:
             for _ in range(2)
         ]
         self.inv_freq = (10000.0 ** (-np.arange(0, dim, 2) / dim)).astype(np.float32)
-        works = [work for verifies in (False, True) for work in self.works(0, 0, verifies)]
+        works = [work for verifies in (False, True) for work in self.works(0, 0, verifies, 1)]
         self.kernels = kernels_of(device, works, self.element)
 
     def rounded(self, x: Floats, side: int) -> Floats:
@@ -133,8 +133,8 @@ class Rig:
             ].transpose(2, 0, 1, 3)
         return cache
 
-    def works(self, keys: int, maps: int, verifies: bool) -> list[Work]:
-        """The plan and attention of a shape of all batch slots."""
+    def works(self, keys: int, maps: int, verifies: bool, batch_slots: int) -> list[Work]:
+        """The plan and attention of a shape."""
         config, total, element = self.config, len(self.positions), self.element
         heads = heads_of(config)
         cached = element if self.scales is None else Element.FP8
@@ -150,17 +150,18 @@ class Rig:
         table = np.stack([self.inv_freq, np.ones_like(self.inv_freq)], axis=1)
         reach = Reach(0, Matrix(1, heads.dim, Element.FP32, self.put(table)), self.window)
         of = LayerAttention(heads, reach, 0, cache, qkv, out, *norms, EPS, None, self.scales or NO_KV_SCALES)
-        ops = DecodePlan(total, False, heads, reach), DecodeAttention(total, False, of, verifies)
+        plan = DecodePlan(batch_slots, False, heads, reach, verifies)
+        ops = plan, DecodeAttention(batch_slots, False, of, verifies)
         return [work for op in ops for work in choose(op, self.target).launches]
 
     def run(self, rows: Sequence[int]) -> NDArray[np.uint16]:
         """Halves [rows, heads, head_dim] of a step of these rows, in a shape of all."""
-        return self.step(rows, self.cache())[0]
+        return self.step(rows, self.cache(), len(self.positions))[0]
 
     def step(
-        self, rows: Sequence[int], cache: NDArray[Any], verifies: bool = False
+        self, rows: Sequence[int], cache: NDArray[Any], batch_slots: int, verifies: bool = False
     ) -> tuple[NDArray[np.uint16], NDArray[Any]]:
-        """The same, and what becomes of `cache`."""
+        """The same in a shape of so many batch slots, and what becomes of `cache`."""
         config, total = self.config, len(self.positions)
         keys, step_set, tables = self.put(cache), np.zeros((), abi.StepSet), np.zeros((), abi.Tables)
         head = np.zeros(1, abi.StepHead)
@@ -175,7 +176,7 @@ class Rig:
         tables["pages_per_sequence"] = self.pages.shape[1]
         maps = self.memory.allocate(128)
         self.memory.write(maps, cache_map(keys, cache[0].nbytes, config.head_dim * cache.itemsize))
-        works = self.works(keys, maps, verifies)
+        works = self.works(keys, maps, verifies, batch_slots)
         sizes = {buffer.name: buffer.n_bytes for work in works for buffer in work.buffers}
         addresses = {name: self.memory.allocate(size) for name, size in sizes.items()}
         addresses |= {

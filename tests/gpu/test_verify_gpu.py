@@ -14,11 +14,14 @@ from native_rig import make_limits, open_rig
 from test_attention_gpu import FP8, Rig
 from test_native_logits import VOCAB, prompt, reference_of, save_model
 
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.driver import Device
+from gpu_backend.engines.native.model import heads_of
 from gpu_backend.ops.attention import KvScales
+from gpu_backend.ops.decode_attention import sharing_rows
 
 # Of sequences: the position of their first row, and their rows.
-SEQUENCES = ((0, 8), (1, 1), (60, 8), (127, 2), (200, 15), (1023, 3), (5000, 4))
+SEQUENCES = ((0, 15), (1, 1), (60, 8), (127, 2), (200, 15), (1023, 3), (5000, 12))
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +45,17 @@ def device() -> Iterator[Device]:
 def test_rows_are_those_of_decode_steps_bit_by_bit(
     device: Device, changes: dict[str, Any], scales: KvScales | None, window: int | None
 ) -> None:
-    """E16: outputs, keys and values, with the limits of the same number of batch slots. The decode steps come
-    one after the other, with a row of each sequence."""
+    """E16: outputs, keys and values. The decode steps come one after the other, with a row of each sequence,
+    in a shape of as many batch slots as rows do not share: then the limits are the same."""
     positions = [first + i for first, n in SEQUENCES for i in range(n)]
     sequences = [sequence for sequence, (_, n) in enumerate(SEQUENCES) for _ in range(n)]
     rig = Rig(device, model_config(**changes), positions, window, scales, sequences)
-    out, left = rig.step(range(len(positions)), rig.cache(), verifies=True)
+    out, left = rig.step(range(len(positions)), rig.cache(), len(positions), verifies=True)
+    batch_slots = ceil_div(len(positions), sharing_rows(heads_of(rig.config)))
     cache, firsts = rig.cache(), np.cumsum([0, *(n for _, n in SEQUENCES)])
     for k in range(max(n for _, n in SEQUENCES)):
         rows = [int(first) + k for first, (_, n) in zip(firsts, SEQUENCES, strict=False) if k < n]
-        one, cache = rig.step(rows, cache)
+        one, cache = rig.step(rows, cache, batch_slots)
         np.testing.assert_array_equal(one, out[rows])
     np.testing.assert_array_equal(cache, left)
     rig.close()

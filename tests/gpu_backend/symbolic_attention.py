@@ -11,7 +11,8 @@ from symbolic_plan import Expression
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.native.step import decoding_slots
-from gpu_backend.ops.attention import Heads
+from gpu_backend.kernel_abi.decode_unit_sm90 import UNIT_HEADS
+from gpu_backend.ops.attention import DecodePlan, Heads
 from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_split_limits
 
 
@@ -22,9 +23,9 @@ class SymbolicAttention(SymbolicMachine):
         """The batch slots that sequences that decode may have, and how their attention is cut up."""
         batch_slots = decoding_slots(self._shape, self._limits.max_batch)
         heads = Heads(self.config.n_heads, self.config.n_kv_heads, self.config.head_dim)
-        return batch_slots, kv_split_limits(
-            heads, batch_slots, self.model.target, self._shape.kind == StepKind.MIXED
-        )
+        mixed, reach = self._shape.kind == StepKind.MIXED, self.model.weights.reaches[0]
+        plan = DecodePlan(batch_slots, mixed, heads, reach, self._shape.verifies)
+        return batch_slots, kv_split_limits(plan, heads, self.model.target)
 
     def _layer_of(self, keys: int, values: int) -> int:
         size = self.model.cache.layer_bytes
@@ -42,8 +43,11 @@ class SymbolicAttention(SymbolicMachine):
         turns: str,
         head_dim: int,
         window: int,
+        most_sharing: int,
     ) -> None:
         assert head_dim == self.config.head_dim
+        ratio = self.config.n_heads // self.config.n_kv_heads
+        assert most_sharing == (max(1, UNIT_HEADS // ratio) if self._shape.verifies else 1)
         self._at(plan)[0] = ("plan", window)
         self._at(turns)[0] = ("turns", self._weights[rope])
         batch_slots, sized = self._decoding()

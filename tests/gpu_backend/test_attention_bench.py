@@ -20,7 +20,8 @@ replay.time_us = lambda enqueue, wait: (enqueue(), wait(), 1e3)[2]
 attention.reads = lambda *_: [Ceiling("reads", 4e9, 1e3)]
 attention.BEYOND_L2 = cache_fill.FILL_BYTES = 1 << 16
 bench = attention.Bench(read_model(Path(sys.argv[1])))
-print("\\n".join(attention.table(bench, [attention.Case(3, 100), attention.Case(0, 70)])))
+cases = [attention.Case(3, 100), attention.Case(3, 100, 2), attention.Case(0, 70)]
+print("\\n".join(attention.table(bench, cases)))
 bench.close()
 """
 
@@ -29,11 +30,12 @@ def test_rows_and_prompts_are_timed_over_both_caches(fake: Path, tmp_path: Path)
     """Four layers take a millisecond."""
     printed, log = run(fake, tmp_path, BENCH, small_models.DENSE)
     rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
-    assert [row[:3] for row in rows] == [
-        [what, keys, kind]
-        for what, keys in (("3", "100"), ("prompt", "70"))
+    assert [row[:4] for row in rows] == [
+        [*what, kind]
+        for what in (("3", "0", "100"), ("3", "2", "100"), ("prompt", "", "70"))
         for kind in ("bfloat16", "float8_e4m3fn")
     ]
-    assert {row[4] for row in rows} == {"250.00"}
+    assert {row[5] for row in rows} == {"250.00"}
     timed = [[op(call) for call in capture] for capture in all_captures(log)]
-    assert timed == [["decode_attention"] * 4] * 2 + [["flash_attention"] * 4] * 2
+    kernels = (["decode_attention"], ["append_kv", "decode_attention"], ["flash_attention"])
+    assert timed == [of_layer * 4 for of_layer in kernels for _ in range(2)]

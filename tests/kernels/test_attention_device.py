@@ -55,7 +55,7 @@ class StreamStep:
         self.qkv, self.before = floats(step.qkv), step.values()
         self.rope = rope_table(head_dim)
         self.bias = random(heads + 2 * kv_heads, head_dim, seed=7) if biased else None
-        self.window = window
+        self.window, self.most_sharing = window, 1
         self.batch_slots, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
 
     def run(
@@ -71,7 +71,7 @@ class StreamStep:
         turns = np.full((self.batch_slots, head_dim), np.nan, np.float32)
         partial = np.zeros(self.batch_slots * heads * most * (head_dim + 4), np.uint32)
         out = np.full_like(step.out, 0x40E0)  # 7
-        angles = (self.rope, turns, head_dim, self.window, self.batch_slots)
+        angles = (self.rope, turns, head_dim, self.window, self.most_sharing, self.batch_slots)
         emulate("attention_plan", step.arrays.step_set, *cut, self.plan, *angles)
         self.attend(emulate, turns, norms, partial, out, (*step.shape, self.window, most, blocks))
         assert not partial.any()
@@ -119,7 +119,9 @@ class StreamStep:
         rope = (qkv, *weights, EPS, self.rope, *expected, *self.scales)
         step.arrays.call("rope", *rope, *step.shape, step.n_tokens)
         reference = np.full(out.shape, 7, np.float32)
-        step.arrays.call("attention", qkv, *expected, reference, *step.shape, self.window, step.n_tokens)
+        # In fp8 a key may have become the neighbour, as below, which is no matter of attention.
+        seen = expected if self.scales == HALVES else step.values()
+        step.arrays.call("attention", qkv, *seen, reference, *step.shape, self.window, step.n_tokens)
         assert_close(floats(out), reference, 2 * TOLERANCE)
         for got, cache in zip(self.step.values(), expected, strict=True):
             written = ~np.isnan(cache)

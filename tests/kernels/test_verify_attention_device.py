@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from reference_ops import Floats
 from test_attention_device import StreamStep
 
+from gpu_backend.kernel_abi.attention_plan import KvSplit
+from gpu_backend.kernel_abi.decode_unit_sm90 import UNIT_HEADS
+
 # Sequences, and the positions of their new tokens: none before them, across a tile and a page, within a tile,
 # across the first key of a split, one row, up to a tile's end.
 CHUNKS = [(3, 0, 5), (0, 130, 145), (6, 400, 403), (1, 63, 66), (2, 127, 128), (4, 75, 80)]
@@ -42,6 +45,7 @@ class VerifyStep(StreamStep):
         arrays.step_set["batch_first"] = self.firsts.ctypes.data
         arrays.step_set["batch_last"] = self.rows.ctypes.data
         self.batch_slots = len(self.rows) + 2
+        self.most_sharing = max(1, UNIT_HEADS // (heads // kv_heads))
 
     def attend(
         self,
@@ -70,7 +74,9 @@ def norms_of(head_dim: int, normed: bool) -> list[Halves | None]:
 @pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])
 @pytest.mark.parametrize("scales", [HALVES, FP8])
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 16), (4, 1, 128)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"), [(6, 2, 16), (2, 2, 16), (12, 1, 16), (4, 1, 128)]
+)
 def test_rows_attend_to_the_keys_of_those_before_them(
     emulate: Emulate,
     heads: int,
@@ -88,15 +94,18 @@ def test_rows_attend_to_the_keys_of_those_before_them(
 @pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])
 @pytest.mark.parametrize("scales", [HALVES, FP8])
 @pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 2), (2, 2), (12, 1)])
 def test_rows_are_those_of_decode_steps_bit_by_bit(
     emulate: Emulate,
+    heads: int,
+    kv_heads: int,
     bounded: bool,
     scales: tuple[float, float],
     cut: tuple[int, int, int, int],
     blocks: int,
 ) -> None:
     """E16: with the same limits, steps of one token each leave the same outputs, keys and values."""
-    shape, norms = (8, 2, 16), norms_of(16, bounded)
+    shape, norms = (heads, kv_heads, 16), norms_of(16, bounded)
     step = VerifyStep(CHUNKS, *shape, bounded, scales)
     qkv, cache = step.step.qkv.copy(), step.cache.copy()
     out = step.run(emulate, cut, blocks, norms)
@@ -122,6 +131,35 @@ def test_rows_with_the_kernels_of_prompts(
     out = np.full_like(step.step.out, 0x40E0)
     step.run_plainly(emulate, out, norms, decodes=True)
     step.check(out, norms)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(("kv_heads", "most"), [(8, 8), (4, 4), (2, 2), (1, 1)])
+def test_rows_that_are_split_alike_share_their_splits(
+    emulate: Emulate, kv_heads: int, most: int, bounded: bool
+) -> None:
+    """Each row has one run of splits, alone or with neighbours, that are all of its cached keys."""
+    step = VerifyStep(CHUNKS, 8, kv_heads, 16, bounded)
+    step.run(emulate, (4, 16, 64, 64), 3, [None, None])
+    n_splits, positions = int(step.plan[0, 0]), step.step.arrays.token_position.tolist()
+    names = ["index", "first", "keys", "row", "n_splits", "sharing"]
+    splits = sorted(step.plan.view(KvSplit).reshape(-1)[names][1 : 1 + n_splits].tolist())
+    shared = 0
+    for row, first_row in enumerate(step.firsts.tolist()):
+        of_row = [split for split in splits if split[3] <= row < split[3] + (split[5] >> 16)]
+        indices, firsts, n_keys, leaders, counts, sharing = zip(*of_row, strict=True)
+        n_rows = {n >> 16 for n in sharing}
+        assert list(indices) == list(range(counts[0]))
+        assert len({*leaders}) == len({*counts}) == len(n_rows) == 1
+        assert first_row <= leaders[0]
+        assert max(n_rows) <= most
+        shared += max(n_rows) > 1
+        ends = [first + keys for first, keys in zip(firsts, n_keys, strict=True)]
+        assert list(firsts[1:]) == ends[:-1]
+        assert ends[-1] == positions[leaders[0]] + max(n_rows) - 1
+        seen = max(0, positions[row] + 1 - step.window) if bounded else 0
+        assert firsts[0] == seen // 16 * 16
+    assert (shared > len(step.rows) // 2) == (most > 1)
 
 
 @pytest.mark.slow

@@ -117,7 +117,8 @@ class StepBuilder:
         mixed = shape.kind == StepKind.MIXED
         out: list[Operation] = [ops.Gate()]
         if self._decodes:
-            out += [DecodePlan(self._lanes, mixed, self._heads, reach) for reach in weights.reaches]
+            sizes = (self._lanes, mixed, self._heads)
+            out += [DecodePlan(*sizes, reach, shape.verifies) for reach in weights.reaches]
         out.append(ops.Embed(weights.embed, self._residual, self._config.embed_scale))
         plan = PrefillPlan(shape.tokens, shape.batch_slots, self._heads)
         unbounded = any(reach.window is None for reach in weights.reaches)

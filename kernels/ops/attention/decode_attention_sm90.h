@@ -4,15 +4,16 @@
  * and values before.
  *
  * Persistent blocks take units of work in turn. A unit is a KV split of a sequence (attention_plan.h) and up to 8 query
- * heads of one key head. In a block one warp copies tiles of 16 keys and values into a pipeline, which it begins before
- * the queries are there. kTileWarps warps attend to the tiles (kv_tile.h), and one warp for each head prepares queries
- * and combines results (decode_head_sm90.h). They synchronise through mbarriers in shared memory, so that the copies
- * never stop between two units.
+ * heads of one key head; in a verify step, those of all rows that share the split (unit_rows_sm90.h). In a block one
+ * warp copies tiles of 16 keys and values into a pipeline, which it begins before the queries are there. kTileWarps
+ * warps attend to the tiles (kv_tile.h), and one warp for each head prepares queries and combines results
+ * (decode_head_sm90.h). They synchronise through mbarriers in shared memory, so that the copies never stop between two
+ * units.
  *
  * E17. A warp of decode attention is never more than one use of a barrier or of a stage away from the other warps that
  * use it, because parities do not tell two uses apart.
- * E22. If a sequence has several splits, the result of each shows by itself whether it has been written
- * (ll_protocol.h). The block with the sequence's last split combines the splits and clears their places, which are zero
+ * E22. If a row has several splits, the result of each shows by itself whether it has been written
+ * (ll_protocol.h). The block with the row's last split combines the splits and clears their places, which are zero
  * between kernels. Its waiting ends because it waits for splits that come before its own in the plan, every block
  * writes its splits in the order of the plan, and all blocks become resident, on a multiprocessor each, since what
  * follows may start only when all have started.
@@ -30,7 +31,7 @@ namespace blink {
 template <typename Half, int HeadDim, typename Cache, bool Verifies>
 class TileProducer {
  public:
-  using Shared = AttentionShared<Cache, HeadDim>;
+  using Shared = AttentionShared<Cache, HeadDim, Verifies>;
 
   __device__ __forceinline__ TileProducer(const AttentionLayer<Half, Cache>& layer, Shared& shared)
       : layer_(layer), page_bits_(uint32_t(__ffs(layer.tables.page_size)) - 1) {
@@ -40,13 +41,13 @@ class TileProducer {
   }
 
   /* Pages are looked up a batch ahead. */
-  __device__ __forceinline__ void run(const AttentionUnits& units) {
+  __device__ __forceinline__ void run(const AttentionUnits<Verifies>& units) {
     const uint32_t lane = threadIdx.x % 32;
     AttentionUnit unit = units.first(), ahead = units.next(unit);
     uint32_t base = 0, before = 0, row = unit.exists() ? row_of(unit, lane) : 0; /* tiles of the unit; of all */
     while (unit.exists()) {
       const uint32_t here = row, n = min(32u, unit.tiles() - base);
-      const uint32_t earlier = Verifies ? max(base, unit.earlier_tiles()) - base : n;
+      const uint32_t earlier = Verifies ? max(base, unit.earlier_tiles()) - base : n; /* of the n, the first */
       base += 32;
       if (base >= unit.tiles()) unit = ahead, ahead = units.next(unit), base = 0;
       if (unit.exists()) row = row_of(unit, base + lane);
@@ -104,39 +105,75 @@ class TileProducer {
 };
 
 /* A warp that attends. Its rank changes from unit to unit, and only the rank decides the result: the warp attends to
- * the unit's tiles i with i % kTileWarps == rank. */
-template <bool Windowed, typename Cache, int HeadDim>
-__device__ __forceinline__ void attend(AttentionShared<Cache, HeadDim>& shared, const KvScales<Cache>& scales,
-                                       uint32_t warp) {
-  constexpr uint32_t n_stages = AttentionShared<Cache, HeadDim>::kStages;
-  const bool speaks = threadIdx.x % 32 == 0;
-  uint32_t before = 0; /* tiles */
-  for (uint32_t k = 0;; ++k) {
-    barrier_wait(shared.prepared + k % 2, k / 2 % 2);
-    const uint32_t keys = shared.keys[k % 2], n_queries = shared.n_queries[k % 2];
-    if (n_queries == 0) return;
-    auto& heads = shared.heads[k % 2];
-    const uint32_t n = (keys + kTileKeys - 1) / kTileKeys;
-    const uint32_t rank = (warp + kTileWarps - before % kTileWarps) % kTileWarps;
-    TileSoftmax<Cache, HeadDim> softmax(heads[0], HeadDim + 8, scales);
-    for (uint32_t i = rank; i < n; i += kTileWarps) {
-      const uint32_t stage = (before + i) % n_stages, n_valid = keys - i * kTileKeys;
-      barrier_wait(shared.full + stage, (before + i) / n_stages % 2);
-      const CopiedTile<Cache, HeadDim> tile(shared.stages[stage]);
-      if (n_valid < kTileKeys) tile.clear_values(n_valid), fence_async_proxy();
-      softmax.add(tile, n_valid, Windowed && i == 0 ? shared.n_hidden[k % 2] : 0);
+ * the unit's tiles i with i % kTileWarps == rank. A row's new key is attended to by whoever would have the tile behind
+ * the row's last, which is the same whatever rows share the unit (E16). */
+template <bool Windowed, bool Verifies, typename Cache, int HeadDim>
+class AttendingWarp {
+ public:
+  using Shared = AttentionShared<Cache, HeadDim, Verifies>;
+
+  /* `ratio`: query heads of a key head. */
+  __device__ __forceinline__ AttendingWarp(Shared& shared, const KvScales<Cache>& scales, uint32_t warp, uint32_t ratio)
+      : shared_(shared), scales_(scales), warp_(warp), place_(Verifies ? Softmax::r() / ratio : 0) {}
+
+  __device__ __forceinline__ void run() {
+    uint32_t before = 0; /* tiles */
+    for (uint32_t k = 0;; ++k) {
+      barrier_wait(shared_.prepared + k % 2, k / 2 % 2);
+      const uint32_t keys = shared_.keys[k % 2], n_queries = shared_.n_queries[k % 2];
+      if (n_queries == 0) return;
+      const uint32_t n = n_tiles(keys), rank = (warp_ + kTileWarps - before % kTileWarps) % kTileWarps;
+      const Row row(shared_, k, place_);
+      Softmax softmax(shared_.heads[k % 2][0], HeadDim + 8, scales_);
+      for (uint32_t i = rank; i < n; i += kTileWarps)
+        add_tile(softmax, row, before + i, keys - i * kTileKeys,
+                 Windowed && i == 0 ? row.hidden(shared_.n_hidden[k % 2]) : 0);
+      if (shared_.is_last[k % 2]) add_new(softmax, row, k, rank, keys);
+      before += n;
+      barrier_wait(&shared_.taken, (k + 1) % 2);
+      softmax.store(shared_.out[rank][0], shared_.max[rank], shared_.sum[rank], n_queries);
       __syncwarp();
-      if (speaks) barrier_arrive(shared.empty + stage);
+      if (speaks()) barrier_arrive(&shared_.results);
     }
-    if (shared.is_last[k % 2] && rank == n % kTileWarps)
-      softmax.add(NewTile<Cache, HeadDim>{heads[kUnitHeads], heads[kUnitHeads + 1]}, 1);
-    before += n;
-    barrier_wait(&shared.taken, (k + 1) % 2);
-    softmax.store(shared.out[rank][0], shared.max[rank], shared.sum[rank], n_queries);
-    __syncwarp();
-    if (speaks) barrier_arrive(&shared.results);
   }
-}
+
+ private:
+  using Softmax = TileSoftmax<Cache, HeadDim>;
+  using Row = LaneRow<Verifies>;
+
+  static __device__ __forceinline__ bool speaks() { return threadIdx.x % 32 == 0; }
+  static __device__ __forceinline__ uint32_t n_tiles(uint32_t keys) { return (keys + kTileKeys - 1) / kTileKeys; }
+
+  /* The block's tile `index`, of which the first `n_valid` keys are the unit's, or all if there are fewer. */
+  __device__ __forceinline__ void add_tile(Softmax& softmax, const Row& row, uint32_t index, uint32_t n_valid,
+                                           uint32_t n_hidden) {
+    const uint32_t stage = index % Shared::kStages;
+    barrier_wait(shared_.full + stage, index / Shared::kStages % 2);
+    const CopiedTile<Cache, HeadDim> tile(shared_.stages[stage]);
+    if (n_valid < kTileKeys) tile.clear_values(n_valid), fence_async_proxy();
+    softmax.template add<Verifies>(tile, row.seen(n_valid), n_hidden);
+    __syncwarp();
+    if (speaks()) barrier_arrive(shared_.empty + stage);
+  }
+
+  /* The new keys of unit k's rows that fall to this rank. */
+  __device__ __forceinline__ void add_new(Softmax& softmax, const Row& row, uint32_t k, uint32_t rank, uint32_t keys) {
+    const auto& heads = shared_.heads[k % 2];
+    const bool mine = n_tiles(row.seen(keys)) % kTileWarps == rank;
+    if constexpr (Verifies) {
+      if (__ballot_sync(0xffffffffu, mine) == 0) return;
+      const auto *new_keys = heads[kUnitHeads], *new_values = heads[kUnitHeads + kUnitRows<true>];
+      const NewRowsTile<Cache, HeadDim> tile = {new_keys, new_values, HeadDim + 8, shared_.n_rows[k % 2]};
+      softmax.template add<true>(tile, mine ? row.place + 1 : 0, row.place);
+    } else if (mine) {
+      softmax.add(NewTile<Cache, HeadDim>{heads[kUnitHeads], heads[kUnitHeads + 1]}, 1);
+    }
+  }
+
+  Shared& shared_;
+  const KvScales<Cache>& scales_;
+  uint32_t warp_, place_; /* place_: of the lane's query head, in rows */
+};
 
 /* grid (at most the multiprocessors: E22), block (kAttentionThreads), kAttentionSharedBytes of dynamic shared memory.
  * The plan has room for a split for every block. Biased: the projection has a bias, as rope.h has it, which is null
@@ -150,11 +187,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
                             const Half* k_norm, float eps, Cache* k_cache, Cache* v_cache, uint32_t* partial, Half* out,
                             uint32_t n_kv_heads, uint32_t ratio, uint32_t max_splits, const Half* bias, uint32_t window,
                             float k_scale, float v_scale) {
-  using Shared = AttentionShared<Cache, HeadDim>;
+  using Shared = AttentionShared<Cache, HeadDim, Verifies>;
   static_assert(sizeof(Shared) + kStageAlign <= kAttentionSharedBytes, "does not fit");
   const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
   Shared& shared = *reinterpret_cast<Shared*>((raw + kStageAlign - 1) / kStageAlign * kStageAlign);
-  const AttentionUnits units(plan, n_kv_heads, ratio);
+  const AttentionUnits<Verifies> units(plan, n_kv_heads, ratio);
   const AttentionLayer<Half, Cache> layer = {tables,     plan,  turns,      map,     qkv,     q_norm,
                                              k_norm,     eps,   k_cache,    v_cache, partial, out,
                                              n_kv_heads, ratio, max_splits, bias,    window,  {k_scale, v_scale}};
@@ -167,7 +204,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     if (warp == 0)
       TileProducer<Half, HeadDim, Cache, Verifies>(layer, shared).run(units);
     else
-      attend<Windowed>(shared, layer.scales, warp - 1);
+      AttendingWarp<Windowed, Verifies, Cache, HeadDim>(shared, layer.scales, warp - 1, ratio).run();
   } else {
     if (warp == kPipelineWarps) shared.init_heads();
     __syncwarp();

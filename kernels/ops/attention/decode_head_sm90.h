@@ -1,6 +1,7 @@
 /* The work of a warp of decode_attention_sm90.h that belongs to one head. It prepares a query, the new key or the new
- * value for a unit. It combines a query's results of the warps that attended, and, in the block with a sequence's last
- * split, those of all the sequence's splits.
+ * value for a unit; in a verify step, the new keys or values of all rows that share it (unit_rows_sm90.h). It combines
+ * a query's results of the warps that attended, and, in the block with a sequence's last split, those of all the
+ * sequence's splits.
  *
  * Loads are issued a unit ahead, and a sequence's other splits are read a unit later, so that neither delays the warps
  * that attend (E22).
@@ -9,8 +10,8 @@
 #define BLINK_OPS_ATTENTION_DECODE_HEAD_SM90_H
 
 #include "kv_split_combine.h"
-#include "decode_unit_sm90.h"
 #include "head_pairs.h"
+#include "unit_rows_sm90.h"
 
 #ifdef __CUDACC__
 
@@ -44,18 +45,23 @@ struct HeadSums {
 template <typename Half, int HeadDim, bool Biased, bool Windowed, typename Cache, bool Verifies>
 class AttentionHead {
  public:
-  using Shared = AttentionShared<Cache, HeadDim>;
+  using Shared = AttentionShared<Cache, HeadDim, Verifies>;
 
   /* `head` < kUnitHeads is a query's, then come the new key and the new value. */
   __device__ __forceinline__ AttentionHead(const AttentionLayer<Half, Cache>& layer, Shared& shared, uint32_t head)
-      : layer_(layer), shared_(shared), head_(head), n_heads_(layer.ratio * layer.n_kv_heads) {
+      : layer_(layer),
+        shared_(shared),
+        head_(head),
+        row_(Verifies ? head / layer.ratio : 0),
+        member_(head - row_ * layer.ratio),
+        n_heads_(layer.ratio * layer.n_kv_heads) {
     const Half* norm = is_query() ? layer.q_norm : head == kUnitHeads ? layer.k_norm : nullptr;
     normed_ = norm != nullptr;
     if (normed_) norm_.load(norm);
   }
 
   /* When a unit's results are there, its heads have been read: those of the unit after the next may overwrite them. */
-  __device__ __forceinline__ void run(const AttentionUnits& units) {
+  __device__ __forceinline__ void run(const AttentionUnits<Verifies>& units) {
     AttentionUnit behind = {}, unit = units.first();
     wait_for_predecessor();
     allow_successor(); /* E24 */
@@ -92,64 +98,81 @@ class AttentionHead {
     return is_query() ? head_ < unit.n_queries : unit.exists() && unit.is_last();
   }
 
-  /* Where the head's output and its partial results lie, for the unit's sequence. */
+  /* The row of the head. */
+  __device__ __forceinline__ uint64_t row(const AttentionUnit& unit) const { return unit.split.row + row_; }
+  /* Where the head's output and its partial results lie. */
   __device__ __forceinline__ Half* output(const AttentionUnit& unit) const {
-    return layer_.out + (uint64_t(unit.split.row) * n_heads_ + unit.head + head_) * HeadDim;
+    return layer_.out + (row(unit) * n_heads_ + unit.head + member_) * HeadDim;
   }
   __device__ __forceinline__ uint32_t* parts(const AttentionUnit& unit) const {
-    const uint64_t of_head = uint64_t(unit.split.row) * n_heads_ + unit.head + head_;
+    const uint64_t of_head = row(unit) * n_heads_ + unit.head + member_;
     return layer_.partial + of_head * layer_.max_splits * kPart;
   }
 
-  /* Loads the head, as the qkv projection left it. */
+  /* Loads the head, as the qkv projection left it, or the new keys or values of the unit's rows. */
   __device__ __forceinline__ void request(const AttentionUnit& unit) {
     if (!takes_part(unit)) return;
+    if constexpr (Verifies)
+      if (!is_query()) {
+        new_rows_.load(layer_, unit, head_ == kUnitHeads ? layer_.k_cache : layer_.v_cache);
+        return;
+      }
     const uint32_t n_kv_heads = layer_.n_kv_heads, n_heads = n_heads_;
-    const uint32_t key = n_heads + unit.kv_head, from = is_query()            ? unit.head + head_
+    const uint32_t key = n_heads + unit.kv_head, from = is_query()            ? unit.head + member_
                                                         : head_ == kUnitHeads ? key
                                                                               : key + n_kv_heads;
-    pairs_.load(layer_.qkv + (uint64_t(unit.split.row) * (n_heads + 2 * n_kv_heads) + from) * HeadDim);
+    pairs_.load(layer_.qkv + (row(unit) * (n_heads + 2 * n_kv_heads) + from) * HeadDim);
     if (Biased) bias_.load(layer_.bias + uint64_t(from) * HeadDim);
 #pragma unroll
     for (uint32_t j = 0; j < kRounds; ++j)
       if (Pairs::used(j))
-        turn_[j] =
-            *reinterpret_cast<const float4*>(layer_.turns + uint64_t(unit.split.row) * (HeadDim / 2) + Pairs::d(j));
+        turn_[j] = *reinterpret_cast<const float4*>(layer_.turns + row(unit) * (HeadDim / 2) + Pairs::d(j));
   }
 
-  /* Hands the head to the warps that attend; a unit that does not exist tells them to end. The new key and value also
-   * go to the cache, where append_kv.h has not put them. */
+  /* Hands the head to the warps that attend; a unit that does not exist tells them to end. */
   __device__ __forceinline__ void prepare(const AttentionUnit& unit, uint32_t k) {
-    if (takes_part(unit)) {
-      if (head_ <= kUnitHeads)
-        pairs_.rotate(normed_, norm_, layer_.eps, turn_, Biased ? &bias_ : nullptr);
-      else if (Biased)
-        pairs_.add(bias_);
-      if (is_query())
-        pairs_.template store_query<Cache>(shared_.heads[k % 2][head_]);
-      else
-        store_new(unit, shared_.heads[k % 2][head_]);
-    }
+    if (takes_part(unit)) hand_over(unit, shared_.heads[k % 2]);
     const bool speaks = threadIdx.x % 32 == 0;
-    if (speaks && head_ == kUnitHeads) {
-      shared_.keys[k % 2] = unit.split.keys;
-      shared_.n_queries[k % 2] = unit.n_queries;
-      shared_.is_last[k % 2] = unit.is_last();
-      if (Windowed) shared_.n_hidden[k % 2] = unit.n_hidden(layer_.window);
-    }
+    if (speaks && head_ == kUnitHeads) tell(unit, k);
     __syncwarp();
     if (speaks) barrier_arrive(shared_.prepared + k % 2);
+  }
+
+  /* The new key and value also go to the cache, unless they came from there. */
+  template <typename Heads>
+  __device__ __forceinline__ void hand_over(const AttentionUnit& unit, Heads& heads) {
+    if constexpr (Verifies)
+      if (!is_query()) {
+        new_rows_.store(unit, heads[kUnitHeads + (head_ - kUnitHeads) * kUnitRows<true>], HeadDim + 8);
+        return;
+      }
+    if (head_ <= kUnitHeads)
+      pairs_.rotate(normed_, norm_, layer_.eps, turn_, Biased ? &bias_ : nullptr);
+    else if (Biased)
+      pairs_.add(bias_);
+    if (is_query())
+      pairs_.template store_query<Cache>(heads[head_]);
+    else
+      store_new(unit, heads[head_]);
+  }
+
+  /* What the warps that attend have to know of the unit. */
+  __device__ __forceinline__ void tell(const AttentionUnit& unit, uint32_t k) {
+    shared_.keys[k % 2] = unit.split.keys;
+    shared_.n_queries[k % 2] = unit.n_queries;
+    shared_.is_last[k % 2] = unit.is_last();
+    if (Verifies) shared_.n_rows[k % 2] = unit.n_rows();
+    if (Windowed)
+      shared_.n_hidden[k % 2] = Verifies ? unit.n_before(layer_.window) : int32_t(unit.n_hidden(layer_.window));
   }
 
   /* The new key or value, to the cache and for the warps that attend. */
   __device__ __forceinline__ void store_new(const AttentionUnit& unit, typename KvElement<Cache>::Half* head) {
     const bool is_key = head_ == kUnitHeads;
-    Cache* cell = nullptr;
-    if constexpr (!Verifies)
-      cell = (is_key ? layer_.k_cache : layer_.v_cache) + cache_offset(layer_.tables, unit.split.sequence,
-                                                                       unit.split.position, unit.kv_head,
-                                                                       layer_.n_kv_heads, HeadDim);
-    pairs_.store_cached(cell, head, is_key ? layer_.scales.key : layer_.scales.value);
+    const uint64_t at =
+        cache_offset(layer_.tables, unit.split.sequence, unit.split.position, unit.kv_head, layer_.n_kv_heads, HeadDim);
+    pairs_.store_cached((is_key ? layer_.k_cache : layer_.v_cache) + at, head,
+                        is_key ? layer_.scales.key : layer_.scales.value);
   }
 
   /* Stores the unit's partial result, or the output if the sequence has one split. A warp without a query arrives at
@@ -249,9 +272,10 @@ class AttentionHead {
 
   const AttentionLayer<Half, Cache>& layer_;
   Shared& shared_;
-  uint32_t head_, n_heads_;
+  uint32_t head_, row_, member_, n_heads_; /* row_: of those that share a unit; member_: of the row's heads */
   bool normed_;
   Pairs norm_, pairs_, bias_;
+  NewRows<Cache, HeadDim> new_rows_; /* of a kernel that Verifies */
   /* Lanes without dimensions turn zeros; a NaN here would be theirs, and reach the next norm. */
   float4 turn_[kRounds] = {};
   Pending pending_ = {};

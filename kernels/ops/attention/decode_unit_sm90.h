@@ -11,7 +11,7 @@
 
 namespace blink {
 
-constexpr uint32_t kUnitHeads = 8;              /* query heads of a unit at most */
+constexpr uint32_t kUnitHeads = 8;              /* query heads of a unit at most: those of all rows that share it */
 constexpr uint32_t kTileWarps = 4;              /* warps that attend */
 constexpr uint32_t kHeadWarps = kUnitHeads + 2; /* one each for the queries, the new key and the new value */
 constexpr uint32_t kPipelineWarps = 1 + kTileWarps;
@@ -44,7 +44,11 @@ struct AttentionLayer {
   KvScales<Cache> scales;
 };
 
-template <typename Cache, int HeadDim>
+/* Rows that share a unit, at most. */
+template <bool Verifies>
+constexpr uint32_t kUnitRows = Verifies ? kUnitHeads : 1;
+
+template <typename Cache, int HeadDim, bool Verifies>
 struct AttentionShared {
   using Half = typename KvElement<Cache>::Half;
   /* A multiple of the warps: a stage is always the same warp's, which keeps it from taking one use for another. */
@@ -52,13 +56,16 @@ struct AttentionShared {
   char stages[kStages][kTileBytes<Cache, HeadDim>]; /* kStageAlign-aligned */
   float out[kTileWarps][kUnitHeads][TileSoftmax<Cache, HeadDim>::kOutStride];
   float max[kTileWarps][kUnitHeads], sum[kTileWarps][kUnitHeads];
-  /* Of even and odd units: keys, query heads (none after the last unit), whether the new key is among the keys; rotated
-   * queries, the new key and the new value. */
+  /* Of even and odd units: keys, query heads (none after the last unit), whether new keys are among the keys; rotated
+   * queries, the new keys of the rows and their new values. */
   uint32_t keys[2], n_queries[2], is_last[2];
-  Half heads[2][kHeadWarps][HeadDim + 8];
+  Half heads[2][kUnitHeads + 2 * kUnitRows<Verifies>][HeadDim + 8];
   /* Of a stage: copied; free again. Of even and odd units: heads are there. Results are there; free again. */
   uint64_t full[kStages], empty[kStages], prepared[2], results, taken;
-  uint32_t n_hidden[2]; /* of even and odd units, of the first tile's keys; of a kernel that is Windowed */
+  /* Of even and odd units, of a kernel that is Windowed: of the first tile's keys, or of one that Verifies, n_before().
+   */
+  int32_t n_hidden[2];
+  uint32_t n_rows[2]; /* of even and odd units, of a kernel that Verifies */
 
   /* A barrier takes its time, so warps share the pipeline's: `member` of the warps that copy or attend. */
   __device__ __forceinline__ void init_stages(uint32_t member) {
@@ -76,28 +83,34 @@ struct AttentionShared {
   }
 };
 
-/* A KV split of a sequence, for up to kUnitHeads query heads of one key head. */
+/* A KV split of a sequence, for up to kUnitHeads query heads of one key head: of one row, or of each row that shares
+ * the split, those of a row one after the other. */
 struct AttentionUnit {
   KvSplit split;
-  uint32_t index, kv_head, head, n_queries; /* the first query head; how many, 0 of no unit */
+  uint32_t index, kv_head, head, n_queries; /* the first query head; how many, of all rows, 0 of no unit */
 
   __device__ __forceinline__ bool exists() const { return n_queries != 0; }
 
   __device__ __forceinline__ uint32_t tiles() const { return (split.keys + kTileKeys - 1) / kTileKeys; }
-  /* Of those, the first that hold nothing but keys of earlier steps. */
-  __device__ __forceinline__ uint32_t earlier_tiles() const {
-    return split.earlier > split.first ? min(tiles(), (split.earlier - split.first) / kTileKeys) : 0;
-  }
-  /* Whether the new key is among its keys. */
+  /* Of those, the first that hold nothing but keys of earlier steps; there may be more. */
+  __device__ __forceinline__ uint32_t earlier_tiles() const { return split.sharing & 0xffff; }
+  __device__ __forceinline__ uint32_t n_rows() const { return split.sharing >> 16; }
+  /* Whether the new keys of its rows are among its keys. */
   __device__ __forceinline__ bool is_last() const { return split.index + 1 == split.n_splits; }
   /* Keys of its first tile that lie before the window. */
   __device__ __forceinline__ uint32_t n_hidden(uint32_t window) const {
     const uint32_t seen = first_seen(split.position, window);
     return seen > split.first ? seen - split.first : 0;
   }
+  /* Keys of the unit that lie before the window of its first row, negative if the window begins before the unit; one
+   * more of each row behind it. */
+  __device__ __forceinline__ int32_t n_before(uint32_t window) const {
+    return int32_t(split.position + 1 - window - split.first);
+  }
 };
 
 /* A block's units, in the order of the plan. The first is requested at once. */
+template <bool Verifies>
 class AttentionUnits {
  public:
   __device__ __forceinline__ AttentionUnits(const KvSplit* plan, uint32_t n_kv_heads, uint32_t ratio)
@@ -124,11 +137,12 @@ class AttentionUnits {
   __device__ __forceinline__ AttentionUnit load(uint32_t index) const {
     const uint32_t group = index % groups_, member = group % per_head_ * kUnitHeads;
     const uint4 *at = plan_ + (1 + index / groups_) * 2, low = load_relaxed(at), high = load_relaxed(at + 1);
+    const uint32_t n_rows = Verifies ? low.y >> 16 : 1;
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w},
             index,
             group / per_head_,
             group / per_head_ * ratio_ + member,
-            min(kUnitHeads, ratio_ - member)};
+            min(kUnitHeads, ratio_ - member) * n_rows};
   }
 
   const uint4* plan_;

@@ -41,11 +41,13 @@ struct Fp8 {
 template <typename Cache>
 struct KvElement {
   using Half = Cache;
+  using Four = uint2; /* neighbours */
   static constexpr bool kFp8 = false;
 };
 template <>
 struct KvElement<Fp8> {
   using Half = __half;
+  using Four = uint32_t;
   static constexpr bool kFp8 = true;
 };
 

@@ -153,12 +153,13 @@ class TileSoftmax {
     }
   }
 
-  /* Keys n_hidden to n_valid - 1 of the tile, at least one. */
-  template <typename Tile>
+  /* Keys n_hidden to n_valid - 1 of the tile, as head r() has them. They are at least one, unless it MaySeeNone: then
+   * nothing changes for the head. */
+  template <bool MaySeeNone = false, typename Tile>
   __device__ __forceinline__ void add(const Tile& tile, uint32_t n_valid, uint32_t n_hidden = 0) {
     float s[2][4] = {};
     score(tile, s);
-    weigh(s, n_valid, n_hidden);
+    weigh<MaySeeNone>(s, n_valid, n_hidden);
     const uint32_t low = pack<Half>(s[0][0], s[0][1]), high = pack<Half>(s[1][0], s[1][1]);
 #pragma unroll
     for (int c = 0; c < kChunks; c += kAtOnce) {
@@ -187,8 +188,10 @@ class TileSoftmax {
     }
   }
 
- private:
+  /* The lane's head. */
   static __device__ __forceinline__ uint32_t r() { return threadIdx.x % 32 / 4; }
+
+ private:
   static __device__ __forceinline__ uint32_t q() { return threadIdx.x % 4; }
 
   __device__ __forceinline__ uint2 load_query(int c) const {
@@ -220,6 +223,7 @@ class TileSoftmax {
   }
 
   /* Scores of head r to weights, in place; those of keys that do not count to 0. A lane has keys 8h + 2q + e. */
+  template <bool MaySeeNone>
   __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid, uint32_t n_hidden) {
     const float scale = kLog2E / sqrtf(float(HeadDim)) * scales_.key;
     float next = max_;
@@ -233,14 +237,16 @@ class TileSoftmax {
       }
     next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
     next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 2));
-    const float shrink = exp2f(max_ - next);
+    const float base =
+        MaySeeNone && next == -INFINITY ? 0.0f : next; /* no key yet: minus infinity less itself is none */
+    const float shrink = exp2f(max_ - base);
     max_ = next;
     sum_ *= shrink;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        s[h][e] = exp2f(s[h][e] - next);
+        s[h][e] = exp2f(s[h][e] - base);
         sum_ += s[h][e];
       }
     const float even = __shfl_sync(0xffffffffu, shrink, 8 * q()), odd = __shfl_sync(0xffffffffu, shrink, 8 * q() + 4);

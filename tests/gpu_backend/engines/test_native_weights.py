@@ -11,6 +11,7 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup 
 
 from gpu_backend.abi import StepKind
 from gpu_backend.cuda.chip import Chip
+from gpu_backend.element import Element
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.model import heads_of, target_of
@@ -26,7 +27,9 @@ from gpu_backend.engines.native.weights import half_bits
 from gpu_backend.models.description import Experts
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantized import quantized
+from gpu_backend.ops.attention import DecodePlan, Reach
 from gpu_backend.ops.decode_attention import kv_split_limits
+from gpu_backend.ops.matrix import Matrix
 from gpu_backend.ops.moe_stream import SMALL_BATCH_PAIRS, SMALL_BATCH_TOKENS, streams_experts
 from gpu_backend.ops.moe_tiled import GROUPED_UNIT
 from gpu_backend.ops.operations import Routing
@@ -155,7 +158,11 @@ def test_a_mixed_step_takes_as_many_prompt_tokens_as_the_weights_hide() -> None:
 def test_attention_cuts_rows_for_every_block_and_within_its_buffer() -> None:
     """E16: as many pieces as there are blocks for them, of few rows; of many, whole rows up to a length."""
     heads, target = heads_of(QWEN3_30B_A3B), target_of(QWEN3_30B_A3B, Chip(132))
-    cuts = {batch_slots: kv_split_limits(heads, batch_slots, target) for batch_slots in (1, 8, 32, 64, 256)}
+    reach = Reach(0, Matrix(1, heads.dim, Element.FP32), None)
+    cuts = {
+        batch_slots: kv_split_limits(DecodePlan(batch_slots, False, heads, reach), heads, target)
+        for batch_slots in (1, 8, 32, 64, 256)
+    }
     assert [cut.usual for cut in cuts.values()] == [32, 4, 1, 1, 1]
     assert cuts[1].longest > QWEN3_30B_A3B.max_context > cuts[8].longest == 1024
     for batch_slots, cut in cuts.items():

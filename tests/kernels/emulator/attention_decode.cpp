@@ -29,12 +29,16 @@ void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half*
 /* `window` 0 is none, here and below. */
 void emulate_attention_plan(const blink_set* set, uint32_t usual, uint32_t least, uint32_t longest, uint32_t most,
                             blink::KvSplit* plan, const blink::RopePair* table, float2* turns, uint32_t head_dim,
-                            uint32_t window, uint32_t batch_slots) {
+                            uint32_t window, uint32_t most_sharing, uint32_t batch_slots) {
   const blink::KvSplitLimits cut = {usual, least, longest, most};
   launch({1 + (batch_slots * head_dim / 2 + blink::kSplitPlanThreads - 1) / blink::kSplitPlanThreads},
          blink::kSplitPlanThreads, [&] {
-           const auto kernel = window ? blink::attention_plan_kernel<true> : blink::attention_plan_kernel<false>;
-           kernel(*set, cut, plan, table, turns, head_dim, window);
+           using blink::attention_plan_kernel;
+           const auto kernel = most_sharing > 1
+                                   ? window ? attention_plan_kernel<true, true> : attention_plan_kernel<false, true>
+                               : window ? attention_plan_kernel<true>
+                                        : attention_plan_kernel<>;
+           kernel(*set, cut, plan, table, turns, head_dim, window, most_sharing);
          });
 }
 
