@@ -27,6 +27,7 @@ LIMITS = Limits(
     total_pages=192,
     host_pages=32,
     copied_pages=16,
+    max_drafts=3,
 )
 TOLERANCE = 1e-3
 
@@ -61,10 +62,14 @@ class Rig:
     def check(self, fed: Sequence[tuple[int, int]]) -> None:
         """`fed`: for each batch slot of the last step its row and how many of the row's tokens were fed so
         far."""
-        for (row, n), got in zip(fed, self.engine.logits(len(fed)), strict=True):
-            expected = self.expected(self.driver.tokens[row][:n])
+        self._compare([self.driver.tokens[row][:n] for row, n in fed])
+
+    def _compare(self, fed: Sequence[Sequence[int]]) -> None:
+        """The tokens that each batch slot of the last step has behind it."""
+        for tokens, got in zip(fed, self.engine.logits(len(fed)), strict=True):
+            expected = self.expected(tokens)
             error = np.abs(got - expected).max() / np.abs(expected).max()
-            assert error < TOLERANCE, f"row {row} after {n} tokens: relative error {error:.2e}"
+            assert error < TOLERANCE, f"after {len(tokens)} tokens: relative error {error:.2e}"
 
     def prefill(self, chunks: Sequence[Chunk]) -> list[int | None]:
         tokens = self.driver.prefill(chunks)
@@ -81,6 +86,15 @@ class Rig:
         before = [(row, len(self.driver.tokens[row])) for row in rows]
         self.driver.mixed(rows, chunks)
         self.check([*before, *((row, end) for row, _, end in chunks)])
+
+    def verify(self, drafts: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Behind a wrong draft, too, the logits are those of the tokens that were fed."""
+        known = [(self.driver.tokens[row].copy(), of_row) for row, of_row in drafts]
+        fed = [[*tokens, *of_row[:i]] for tokens, of_row in known for i in range(len(of_row) + 1)]
+        sampled = self.driver.verify(drafts)
+        self._compare(fed)
+        best = [int(logits.argmax()) for logits in self.engine.logits(len(fed))]
+        assert [token for of_row in sampled for token in of_row] == best
 
     def prompt(self, n: int, seed: int) -> list[int]:
         return list(np.random.default_rng(seed).integers(3, self.vocab_size, n))

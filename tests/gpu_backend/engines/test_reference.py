@@ -136,6 +136,29 @@ def test_prompts_and_rows_that_decode_share_a_step(rig: Rig) -> None:
     rig.decode([5, 2, 3])
 
 
+def test_drafts_are_checked_in_one_step(rig: Rig) -> None:
+    """E27: of some rows all drafts are right, of others the first, or none, or there are none. Then they go
+    on as if each had decoded its tokens one by one."""
+    lengths = {0: 40, 1: 17, 2: 1, 3: 90}
+    for row, n in lengths.items():
+        for copy in (row, row + 4):
+            rig.driver.start(copy, rig.prompt(n, seed=50 + row))
+        rig.prefill([(row, 0, n)])
+        rig.prefill([(row + 4, 0, n)])
+    for _ in range(4):
+        rig.decode(list(lengths))
+    right = {row: rig.driver.tokens[row][n + 1 : n + 4] for row, n in lengths.items()}
+    wrong = {row: [(token + 1) % rig.vocab_size for token in tokens] for row, tokens in right.items()}
+    first_right = [right[1][0], *wrong[1][1:]]
+    rig.verify([(4, right[0]), (5, first_right), (6, wrong[2]), (7, [])])
+    rig.decode([7, 6, 5, 4])
+    for row, n_known in enumerate((4, 2, 1, 1)):
+        tokens = rig.driver.tokens[row + 4]
+        assert len(tokens) == lengths[row] + 1 + n_known + 1
+        assert tokens[:-1] == rig.driver.tokens[row][: len(tokens) - 1]
+        assert rig.driver.history(row + 4) == tokens
+
+
 def test_pages_come_back_from_host_memory(rig: Rig) -> None:
     """E25: keys and values of all layers, to other pages than they left."""
     rig.driver.start(0, rig.prompt(70, seed=40))
