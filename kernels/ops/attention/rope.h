@@ -17,11 +17,18 @@
 
 namespace blink {
 
-/* (a, b) turned by the angle with cosine c and sine s. */
+/* (a, b) turned by the angle with cosine c and sine s. On the GPU it says itself which product is not rounded: ptxas
+ * would choose one of the two that are subtracted, not the same in every kernel, and a key would have other bits in a
+ * verify step than in a decode step (E16). */
 BLINK_HD void turn(float& a, float& b, float c, float s) {
   const float x = a;
+#ifdef __CUDACC__
+  a = fmaf(x, c, -(b * s));
+  b = fmaf(x, s, b * c);
+#else
   a = x * c - b * s;
   b = b * c + x * s;
+#endif
 }
 
 /* A pair of dimensions: its angle per position, in radians, and the factor of its cosine and sine. The factor carries
