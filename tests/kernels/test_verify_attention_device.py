@@ -75,7 +75,8 @@ def norms_of(head_dim: int, normed: bool) -> list[Halves | None]:
 @pytest.mark.parametrize("scales", [HALVES, FP8])
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "head_dim"), [(6, 2, 16), (2, 2, 16), (12, 1, 16), (4, 1, 128)]
+    ("heads", "kv_heads", "head_dim"),
+    [(6, 2, 16), (2, 2, 16), (12, 1, 16), (4, 1, 128), pytest.param(2, 1, 256, marks=pytest.mark.slow)],
 )
 def test_rows_attend_to_the_keys_of_those_before_them(
     emulate: Emulate,

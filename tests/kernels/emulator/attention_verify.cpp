@@ -12,7 +12,7 @@ void emulate_append_kv(const blink_set* set, const struct blink_tables* tables, 
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
     using Cache = decltype(element);
-    with_constant<16, 128>(head_dim, [&](auto dim) {
+    with_constant<16, 128, 256>(head_dim, [&](auto dim) {
       const auto kernel =
           bias ? blink::append_kv_kernel<Half, dim(), true, Cache> : blink::append_kv_kernel<Half, dim(), false, Cache>;
       launch({batch_slots}, 96, [&] {
@@ -41,7 +41,7 @@ void emulate_verify_attention(const blink_set* set, const struct blink_tables* t
             blink::cache_offset(*tables, set->token_sequence[i], set->token_position[i], head, n_kv_heads, head_dim);
         after(keys + at, sizeof(Cache) * head_dim), after(values + at, sizeof(Cache) * head_dim);
       }
-    with_constant<16, 128>(head_dim, [&](auto dim) {
+    with_constant<16, 128, 256>(head_dim, [&](auto dim) {
       const auto kernel = bias ? blink::decode_attention_kernel<Half, dim(), true, true, Cache, true>
                                : blink::decode_attention_kernel<Half, dim(), false, false, Cache, true>;
       launch(
