@@ -76,16 +76,16 @@ class Scheduler {
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
-      // Nor is a step that awaits its drafts' tokens delayed by one: the ring was looked at while the last step ran.
-      const bool awaited = steps_.in_flight() == 0 && drafts_.await_tokens() && intake_.has_just_scanned();
-      const bool settled = relaunching || awaited || !intake_.observe();
+      // Nor is a step delayed that can only be planned when the one before it has been committed (S23).
+      const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && intake_.has_just_scanned();
+      const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();
       if (!steps_.planned() && settled && clock_.plan_is_due())
         steps_.has_planned(planner_.plan(steps_.launched() + 1));
       const bool launches = steps_.planned() && !steps_.window_is_used_up();
       if (launches) launch_.launch_planned();
       if (!launches && c_.kv_event_capacity) event_log_.tell();
-      if (!launches) drafts_.index_ahead();
+      if (!launches && !in_haste) drafts_.index_ahead();
       clock_.time_turn();
       if (!launches) p_.pause(steps_.in_flight() == 0);
     }

@@ -83,10 +83,30 @@ def measure(backend: Backend, batch: int, context: int, tokens: int) -> dict[str
         "tokens_per_step": ran["tokens"] / ran["steps"] / batch,
         "accepted": ran["accepted_tokens"] / max(1, ran["draft_tokens"]),
         "run_us": float(np.sum(last.times["total_ns"] - first.times["total_ns"])) / ran["steps"] / 1e3,
+        **turn_times(backend, last.committed),
         "step_us": (last.done_ns - first.done_ns) / ran["steps"] / 1e3,
         "gap_median_us": percentile(gaps, 0.5),
         "gap_p99_us": percentile(gaps, 0.99),
         "longest_turn_us": last.stats["longest_turn_ns"] / 1e3,
+    }
+
+
+def turn_times(backend: Backend, last: int) -> dict[str, float]:
+    """Medians of the last 1,000 steps: from the end of a step until the scheduler sees it, until it has
+    launched the next one, and until that begins. Negative where that was launched before."""
+    trace = backend.setup.trace()
+    trace = trace[(trace["id"] > last - 1000) & (trace["id"] <= last)]
+    before, after = trace[:-1], trace[1:]
+    follows = after["id"] == before["id"] + 1
+    before, after = before[follows], after[follows]
+
+    def median(begin: Any, end: Any) -> float:
+        return float(np.median(end.astype(np.int64) - begin.astype(np.int64))) / 1e3
+
+    return {
+        "seen_us": median(before["done_ns"], before["seen_ns"]),
+        "launched_us": median(before["seen_ns"], after["launched_ns"]),
+        "begun_us": median(after["launched_ns"], after["start_ns"]),
     }
 
 

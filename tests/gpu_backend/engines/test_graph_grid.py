@@ -39,7 +39,7 @@ def test_sizes_are_the_documented_ones() -> None:
     assert mixed_sizes(18) == [18]
     assert mixed_slots(160, 136) == [64, 136]
     assert mixed_slots(64, 136) == mixed_slots(160, 64) == [64]
-    assert verify_sizes(100) == [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]
+    assert verify_sizes(100) == [6, 8, 12, 16, 24, 32, 48, 64, 96, 100]
     assert verify_sizes(2) == [2]
 
 
