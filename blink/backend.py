@@ -84,6 +84,9 @@ FLAGS = (
     Flag("--scheduling-policy", "scheduling_policy", "POLICY",
          "fcfs: clients take turns, and the requests of each are served in order; priority: requests with a "
          "lower `priority` come before all others", choices=SCHEDULING_POLICIES),
+    Flag("--batch-invariant", "batch_invariant", None,
+         "compute steps of up to 64 rows with the same kernels, however many requests and guesses they have",
+         switch=True),
     Flag("--speculative-config", "speculative_config", "JSON",
          'guess the next tokens of an answer from its own text and check them in one step, for example '
          '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2} '

@@ -50,6 +50,7 @@ class BackendOptions:
     page_size: int = 16
     prefix_cache: bool = True
     scheduling_policy: str = FCFS  # with PRIORITY, requests may have one (S2)
+    batch_invariant: bool = False  # answers depend less on what else is served (docs/operations.md)
     speculative_config: Speculation | None = None  # drafts that one step checks; None: none
     simulate_acceptance: tuple[float, ...] | None = None  # ... by chance, for measurements
     simulate_edits: float | None = None  # answers repeat so much of their prompts, likewise
@@ -132,6 +133,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         priorities=options.scheduling_policy == PRIORITY,
         grammar_words=grammar_words(options),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),
+        batch_invariant=options.batch_invariant,
         **asdict(drafts),
     )
 

@@ -76,7 +76,8 @@ struct blink_step_head {
   uint32_t batch_size; /* in use, <= shape.batch_slots */
   uint32_t n_decode;   /* the first tokens and batch slots, of sequences that decode: all of a decode step, none of a
                           prefill step */
-  uint8_t pad0[100];
+  uint32_t has_drafts; /* a sequence that decodes has several tokens */
+  uint8_t pad0[96];
   /* E */
   uint64_t start_ns;   /* %globaltimer when the step's gate opened */
   uint64_t sample_ns;  /* %globaltimer when its logits were there and sampling began */

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gpu_backend.abi import StepKind
 
 MIXED_SHARE = 128  # prompt tokens below which a mixed step saves less than its fixed costs
+INVARIANT_ROWS = 64  # of the one shape of decode steps, where answers are not to depend on their number
 MOST_VERIFY_ROWS = 256  # beyond these, sampling takes longer than the drafts save
 MIXED_TOKENS = 1024  # of a mixed step, unless sequences that decode leave prompts less than their share
 
@@ -37,6 +38,7 @@ class Limits:
     priorities: bool = False  # requests with a lower priority come before others (S2)
     grammar_words: int = 0  # of all grammars in device memory, 4 bytes each (S21); 0: none is taken
     kv_fp8: bool = False  # keys and values are cached in fp8, else in the model's half type
+    batch_invariant: bool = False  # decode steps of up to INVARIANT_ROWS rows are all of one shape
     max_drafts: int = 0  # tokens of a sequence that a step checks beside the known one; 0: no speculation
     longest_match: int = 0  # tokens, behind whose earlier place drafts are looked up
     shortest_match: int = 0

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.abi import StepKind
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.engines.base import Limits, Shape
+from gpu_backend.engines.base import INVARIANT_ROWS, Limits, Shape
 from gpu_backend.scheduler_abi import TOKEN_GRANULE
 
 FINEST_STEP = 64  # tokens between prefill shapes, from 128 tokens on
@@ -80,6 +80,9 @@ class GraphGrid:
     the
     batch slots of any step that fits its tokens and the limits fit too. Of mixed shapes of t tokens
     the last has max_batch more, or t.
+
+    With `batch_invariant`, steps of up to INVARIANT_ROWS rows, with drafts or without, are all of one shape:
+    the same kernels compute a row whatever else is in the step.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -88,10 +91,12 @@ class GraphGrid:
                 "max_batch, max_prefill_tokens and max_prefill_slots must be at least 1, got "
                 f"{limits.max_batch}, {limits.max_prefill_tokens}, {limits.max_prefill_slots}"
             )
-        decode = decode_sizes(limits.max_batch)
+        decode, verify = decode_sizes(limits.max_batch), verify_sizes(limits.max_verify_rows)
+        if limits.batch_invariant:
+            decode = [n for n in decode if n > INVARIANT_ROWS]
+            verify = [INVARIANT_ROWS, *(n for n in verify if n > INVARIANT_ROWS)]
         prefill = prefill_sizes(limits.max_prefill_tokens)
         mixed = mixed_sizes(limits.max_mixed_tokens)
-        verify = verify_sizes(limits.max_verify_rows)
         self.shapes: tuple[Shape, ...] = (
             *(Shape(StepKind.DECODE, n, n) for n in decode),
             *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_slots, n)) for n in prefill),
@@ -109,6 +114,8 @@ class GraphGrid:
         self.mixed_lookup = _tightest(_granules(sizes[-1]), sizes, len(decode) + len(prefill))
         before = len(decode) + len(prefill) + len(sizes)
         self.verify_lookup = _tightest(range(limits.max_verify_rows + 1), verify, before)
+        if limits.batch_invariant:
+            self.decode_lookup[: INVARIANT_ROWS + 1] = before
 
     @property
     def copy_shape(self) -> int:

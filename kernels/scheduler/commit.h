@@ -143,7 +143,7 @@ class Commit : private Tables {
 
   // Links the pages that the step has filled, one of each sequence at a time.
   BLINK_FN void link_filled(const blink_step_set& set) {
-    const bool verifies = c_.shapes[set.head->shape].verifies;
+    const bool verifies = set.head->has_drafts;
     for (uint32_t more = 1; more;) {
       prefix_.link_filled(set);
       more = 0;

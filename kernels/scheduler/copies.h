@@ -29,7 +29,7 @@ class Copies : private Sequences {
     const uint32_t most = c_.shapes[c_.copy_shape].tokens;
     uint32_t n = plan_returns(id, n_decoding, most);
     if (n == 0) n = copy_out(id, most);
-    if (n) steps_.describe(id, BLINK_STEP_COPY, c_.copy_shape, 0, {n, 0, 0});
+    if (n) steps_.describe(id, BLINK_STEP_COPY, c_.copy_shape, 0, false, {n, 0, 0});
     return n != 0;
   }
 

@@ -301,7 +301,7 @@ class Planner : private Sequences {
                      : kind == BLINK_STEP_PREFILL ? c_.prefill_lookup[granules(load.tokens)]
                                                   : c_.mixed_lookup[granules(load.tokens)];
     while (c_.shapes[shape].batch_slots < load.batch_slots) ++shape;
-    steps_.describe(id, kind, shape, n_decode, load);
+    steps_.describe(id, kind, shape, n_decode, has_drafts, load);
   }
 
   P& p_;

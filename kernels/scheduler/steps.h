@@ -22,7 +22,7 @@ class Steps {
   // Whether this execution has made all the launches that it may (S8).
   BLINK_FN bool window_is_used_up() const { return window_ == p_.launch_window(); }
   // Whether a step in flight checks drafts: how far its sequences get is not known before it is committed.
-  BLINK_FN bool verifies() const { return in_flight() && c_.shapes[set_of(launched_).head->shape].verifies; }
+  BLINK_FN bool verifies() const { return in_flight() && set_of(launched_).head->has_drafts; }
   BLINK_FN const blink_step_set& set_of(uint64_t id) const { return c_.sets[id % p_.step_sets()]; }
 
   BLINK_FN void has_planned(bool planned) { planned_ = planned; }
@@ -36,7 +36,8 @@ class Steps {
   BLINK_FN uint64_t commit_next() { return ++committed_; }
 
   // Writes the head of step `id`, and its padding.
-  BLINK_FN void describe(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, StepLoad load) {
+  BLINK_FN void describe(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, bool has_drafts,
+                         StepLoad load) {
     const blink_step_set& set = set_of(id);
     for (uint32_t i = load.tokens + p_.thread(); i < c_.shapes[shape].tokens; i += p_.threads())
       set.token_sequence[i] = BLINK_NO_SEQUENCE;
@@ -48,6 +49,7 @@ class Steps {
       head.n_tokens = load.tokens;
       head.batch_size = load.batch_slots;
       head.n_decode = n_decode;
+      head.has_drafts = has_drafts;
       head.fault = 0;
     }
     p_.sync();
