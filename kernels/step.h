@@ -53,9 +53,9 @@ enum blink_step_kind { BLINK_STEP_DECODE = 0, BLINK_STEP_PREFILL = 1, BLINK_STEP
  * prefill step packs the prompts' chunks one after the other; each chunk is a batch slot. A mixed step has both, the
  * sequences that decode first.
  *
- * A verify step is a decode step in which a sequence may have several tokens: the one that is known, and behind it
- * drafts, guesses of what comes next, at consecutive positions. Each has a batch slot of its own, which samples what
- * comes behind it, so one step may find several tokens. Only shapes that `verify` run such steps.
+ * A verify step is a decode or mixed step in which a sequence that decodes may have several tokens: the one that is
+ * known, and behind it drafts, guesses of what comes next, at consecutive positions. Each has a batch slot of its own,
+ * which samples what comes behind it, so one step may find several tokens. Only shapes that `verify` run such steps.
  *
  * A copy step computes nothing. It moves KV pages between the device and host memory: its token i stands for a page
  * that is copied, from page token_sequence[i] to page token_position[i]. Pages from total_pages on are the host's. No
@@ -64,7 +64,7 @@ struct blink_shape {
   uint32_t kind;        /* enum blink_step_kind */
   uint32_t tokens;      /* capacity */
   uint32_t batch_slots; /* capacity */
-  uint32_t verifies;    /* a decode shape whose sequences may have several tokens each */
+  uint32_t verifies;    /* sequences that decode may have several tokens each (E27) */
 };
 
 struct blink_step_head {

@@ -80,7 +80,7 @@ class Shape:
     kind: StepKind
     tokens: int
     batch_slots: int
-    verifies: bool = False  # a sequence that decodes may have several tokens
+    verifies: bool = False  # a sequence that decodes may have several tokens (E27)
 
 
 @dataclass(frozen=True)

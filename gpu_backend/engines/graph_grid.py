@@ -101,7 +101,7 @@ class GraphGrid:
             *(Shape(StepKind.DECODE, n, n) for n in decode),
             *(Shape(StepKind.PREFILL, n, min(limits.max_prefill_slots, n)) for n in prefill),
             *(
-                Shape(StepKind.MIXED, n, batch_slots)
+                Shape(StepKind.MIXED, n, batch_slots, verifies=limits.max_drafts > 0)
                 for n in mixed
                 for batch_slots in mixed_slots(n, limits.n_sequences)
             ),

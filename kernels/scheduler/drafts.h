@@ -45,12 +45,13 @@ class Drafts : private Sequences {
     return c_.max_drafts && s_.n_active && (rest_ == 0 || steps_.verifies() || c_.copied_share);
   }
 
-  // Gives each sequence that decodes its drafts, all in their histories, of a step of `n_decoding` sequences and no
-  // prompts. False: none has any.
-  BLINK_FN bool choose(uint32_t n_decoding) {
+  // Gives each sequence that decodes its drafts, all in their histories, of a step in which `n_decoding` sequences
+  // decode. False: none has any.
+  BLINK_FN bool choose(uint32_t n_decoding, bool has_prompts) {
     if (!c_.max_drafts) return false;
     if (rest_) return --rest_, false;
-    const uint32_t share = c_.max_verify_rows / n_decoding - 1;  // of each sequence, if all have as many
+    // Of each sequence, if all have as many; beside prompts, rows are as many as there may be sequences.
+    const uint32_t share = (has_prompts ? c_.max_batch : c_.max_verify_rows) / n_decoding - 1;
     Levels found = {0, 0};
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       blink_sequence& sequence = c_.sequences[i];
@@ -61,7 +62,9 @@ class Drafts : private Sequences {
     }
     found = {p_.reduce(found.low, Sum()), p_.reduce(found.high, Sum())};
     const bool any = found.low || found.high;
-    const uint32_t limit = any ? best_limit(n_decoding, found) : kDraftLevels;
+    const uint32_t limit = !any          ? kDraftLevels
+                           : has_prompts ? limit_beside_prompts(found)
+                                         : best_limit(n_decoding, found);
     if (any) {
       for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
         blink_sequence& sequence = c_.sequences[i];
@@ -244,6 +247,12 @@ class Drafts : private Sequences {
     uint32_t n = 0;
     while (n < sequence.n_drafts && level_of(all = all * chance / kCertain) >= limit) ++n;
     return n;
+  }
+
+  // Beside prompts a row takes the place of a prompt's token, which is certain to be of use: a draft is worth it if it
+  // is more likely right than wrong.
+  BLINK_FN uint32_t limit_beside_prompts(const Levels& found) const {
+    return found.high ? kDraftLevels / 2 : kDraftLevels;
   }
 
   // The lowest level whose drafts have rows, so that the step is expected to find most tokens in a unit of time;

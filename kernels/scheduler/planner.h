@@ -66,11 +66,11 @@ class Planner : private Sequences {
     // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
     const uint32_t room = room_beside(counts);
     const uint32_t n_prompts = n_prefilling + Min()(room, s_.n_waiting);
-    const bool has_drafts = n_decoding && !n_prompts && drafts_.choose(n_decoding);
-    const uint32_t n_decode = n_decoding ? plan_decode(id, has_drafts) : 0;
+    const Decoding decoders = n_decoding ? plan_decode(id, drafts_.choose(n_decoding, n_prompts != 0)) : Decoding{0, 0};
+    const uint32_t n_decode = decoders.tokens;
     StepLoad load = {n_decode, n_decode, n_decode};
     if (n_prompts) {
-      const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decode + n_prompts) : c_.max_prefill_tokens;
+      const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decoding + n_prompts) : c_.max_prefill_tokens;
       load = plan_prompts(id, n_decode, limit, room);
     }
     if (load.batch_slots == 0) {
@@ -79,7 +79,7 @@ class Planner : private Sequences {
       if (steps_.in_flight() == 0 && s_.n_zombies == 0) preemption_.leave(preemption_.next_to_leave(nullptr));
       return false;
     }
-    close_plan(id, n_decode, has_drafts, load);
+    close_plan(id, decoders, load);
     return true;
   }
 
@@ -96,30 +96,29 @@ class Planner : private Sequences {
   }
 
   // Every sequence that decodes gets its next token's place and those of its drafts, and pages where it needs them;
-  // without enough pages, there are no drafts on new ones, and then those that need one wait. Returns how many tokens
-  // there are.
-  BLINK_FN uint32_t plan_decode(uint64_t id, bool has_drafts) {
+  // without enough pages, there are no drafts on new ones, and then those that need one wait.
+  BLINK_FN Decoding plan_decode(uint64_t id, bool has_drafts) {
     if (has_drafts && count_wanted_pages() > pool_.available()) drafts_.keep_to_pages();
     preemption_.make_room();
     const uint32_t need = count_wanted_pages();
     const bool starving = need > pool_.available();  // pages come back when the preempted sequences' last step is done
     if (!starving) pool_.reserve(need);
-    uint64_t planned = 0;  // tokens in the low half, pages taken in the high half
+    uint64_t planned = 0;  // tokens:16 | sequences:16 | pages taken:32
     for (uint32_t base = 0; base < t_.n_sequences; base += p_.threads()) {
       const uint32_t i = base + p_.thread();
       const bool decodes = i < t_.n_sequences && decoding(c_.sequences[i]);
       const uint32_t wanted = decodes ? wanted_pages(c_.sequences[i]) : 0;
       const bool in = decodes && !(wanted && starving);
       uint64_t all;
-      const uint64_t own = in ? 1 + c_.sequences[i].n_drafts + (uint64_t(wanted) << 32) : 0;
+      const uint64_t own = in ? 1 + c_.sequences[i].n_drafts + (1u << 16) + (uint64_t(wanted) << 32) : 0;
       const uint64_t before = planned + p_.sum_below(own, &all);
       if (decodes && !in) c_.sequences[i].n_drafts = 0;
-      if (in) feed_known(id, i, low(before), wanted, high(before));
+      if (in) feed_known(id, i, low(before) & 0xffff, wanted, high(before));
       planned += all;
     }
     pool_.took(high(planned));
     p_.sync();
-    return low(planned);
+    return {low(planned) & 0xffff, low(planned) >> 16};
   }
 
   BLINK_FN uint32_t count_wanted_pages() {
@@ -146,10 +145,11 @@ class Planner : private Sequences {
     sequence.last_step = id;
   }
 
-  // Tokens of a step of `n_decode` sequences and prompts, of `n` requests in all that run or could (S15). In balance
-  // prompts come in as fast as answers go out: with each output token, as much of a prompt as the requests have on
-  // average. A longer prompt, or many, come in in larger parts, or they would wait for many steps. Less than
-  // `mixed_share` would save nothing, and a shape is filled to the last token, because its matmuls run at its capacity.
+  // Tokens of a step of prompts and `n_decode` tokens of sequences that decode, of `n` requests in all that run or
+  // could (S15). In balance prompts come in as fast as answers go out: with each output token, as much of a prompt as
+  // the requests have on average. A longer prompt, or many, come in in larger parts, or they would wait for many steps.
+  // Less than `mixed_share` would save nothing, and a shape is filled to the last token, because its matmuls run at its
+  // capacity.
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const {
     uint64_t there = 0;
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
@@ -291,13 +291,15 @@ class Planner : private Sequences {
 
   // Picks the tightest shape, whose tokens beyond the load are padding. Mixed shapes of equal tokens ascend in batch
   // slots.
-  BLINK_FN void close_plan(uint64_t id, uint32_t n_decode, bool has_drafts, StepLoad load) {
+  BLINK_FN void close_plan(uint64_t id, Decoding decoders, StepLoad load) {
+    const uint32_t n_decode = decoders.tokens;
+    const bool has_drafts = decoders.tokens > decoders.sequences;
     const bool narrow = n_decode == 0 && load.batch_slots <= c_.max_prefill_slots;
     const uint32_t kind = narrow                         ? BLINK_STEP_PREFILL
                           : load.batch_slots == n_decode ? BLINK_STEP_DECODE
                                                          : BLINK_STEP_MIXED;
-    uint32_t shape = has_drafts                   ? c_.verify_lookup[n_decode]
-                     : kind == BLINK_STEP_DECODE  ? c_.decode_lookup[n_decode]
+    const uint32_t* const of_rows = has_drafts ? c_.verify_lookup : c_.decode_lookup;
+    uint32_t shape = kind == BLINK_STEP_DECODE    ? of_rows[n_decode]
                      : kind == BLINK_STEP_PREFILL ? c_.prefill_lookup[granules(load.tokens)]
                                                   : c_.mixed_lookup[granules(load.tokens)];
     while (c_.shapes[shape].batch_slots < load.batch_slots) ++shape;

@@ -14,6 +14,11 @@ struct StepLoad {
   uint32_t tokens, batch_slots, work;
 };
 
+// The sequences that decode in a step that is being planned, and their tokens, of which they may have drafts.
+struct Decoding {
+  uint32_t tokens, sequences;
+};
+
 // What the prefix cache has for a sequence (prefix.h).
 struct PrefixMatch {
   uint32_t pages, idle;  // that are there, and those of them that nobody uses

@@ -127,12 +127,17 @@ def explain(
     )
 
 
+def is_verify(shape: Shape) -> bool:
+    """Whether its steps have no prompts and may have drafts."""
+    return shape.verifies and shape.kind == StepKind.DECODE
+
+
 def representative(shapes: Sequence[Shape]) -> list[Shape]:
     """Decode steps of 1, 8 and 32 rows and of the most, prefill steps of 512 tokens and of the most, a mixed
     step of about 256 tokens, and one of about 32 that verifies drafts: as far as there are such."""
     out: list[Shape] = []
     for kind, verifies, wanted, has_most in REPRESENTATIVE:
-        of_kind = [shape for shape in shapes if (shape.kind, shape.verifies) == (kind, verifies)]
+        of_kind = [shape for shape in shapes if (shape.kind, is_verify(shape)) == (kind, verifies)]
         if not of_kind:
             continue
         most = [of_kind[-1]] if has_most else []
@@ -144,7 +149,7 @@ def representative(shapes: Sequence[Shape]) -> list[Shape]:
 def load_of(shape: Shape, limits: Limits, context: int) -> Load:
     """Of a full step: a prefill step has one prompt, a mixed one a prompt and rows in half of its batch
     slots, and rows whose drafts are verified have as many as they may."""
-    if shape.verifies:
+    if is_verify(shape):
         rows = ceil_div(shape.tokens, 1 + limits.max_drafts)
         return Load(rows, context, 0, 0, shape.tokens - rows)
     if shape.kind == StepKind.DECODE:
@@ -168,7 +173,7 @@ def _step(model: NativeModel, shape: Shape, choices: list[Choice], gpu: Gpu, con
         rows.append(Row(len(alike), operation, family, launches, *figures, alike[0].refused))
     floor_us = sum(row.floor_us for row in rows)
     n_launches = sum(len(choice.launches) for choice in choices)
-    where = (VERIFY if shape.verifies else KINDS[shape.kind], shape.tokens, shape.batch_slots)
+    where = (VERIFY if is_verify(shape) else KINDS[shape.kind], shape.tokens, shape.batch_slots)
     return Step(*where, load, tuple(rows), n_launches, sum(row.bytes for row in rows), floor_us)
 
 

@@ -77,13 +77,14 @@ class SimulatedRing {
     // verify; copies.
     c.n_shapes = 6 + (z.max_drafts ? 2 : 0) + (z.host_pages ? 1 : 0);
     c.shapes = array<blink_shape>(c.n_shapes);
+    const uint32_t verifies = z.max_drafts != 0;
     const uint32_t small = (mixed + 1) / 2, few = (batch_slots + 1) / 2;
     c.shapes[0] = {BLINK_STEP_DECODE, z.max_batch, z.max_batch, 0};
     c.shapes[1] = {BLINK_STEP_PREFILL, z.max_prefill_tokens, z.max_prefill_slots, 0};
-    c.shapes[2] = {BLINK_STEP_MIXED, small, std::min(few, small), 0};
-    c.shapes[3] = {BLINK_STEP_MIXED, small, std::min(batch_slots, small), 0};
-    c.shapes[4] = {BLINK_STEP_MIXED, mixed, std::min(few, mixed), 0};
-    c.shapes[5] = {BLINK_STEP_MIXED, mixed, std::min(batch_slots, mixed), 0};
+    c.shapes[2] = {BLINK_STEP_MIXED, small, std::min(few, small), verifies};
+    c.shapes[3] = {BLINK_STEP_MIXED, small, std::min(batch_slots, small), verifies};
+    c.shapes[4] = {BLINK_STEP_MIXED, mixed, std::min(few, mixed), verifies};
+    c.shapes[5] = {BLINK_STEP_MIXED, mixed, std::min(batch_slots, mixed), verifies};
     c.copy_shape = c.n_shapes - 1;
     if (z.host_pages) c.shapes[c.copy_shape] = {BLINK_STEP_COPY, z.copied_pages, 0, 0};
     const uint32_t half = (verify_rows + 1) / 2;

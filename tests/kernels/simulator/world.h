@@ -53,6 +53,7 @@ class Simulator {
     const blink_shape& capacity = c.shapes[shape];
     const uint32_t n_prompts = head.batch_size - head.n_decode;
     const bool wide = n_prompts > c.max_prefill_slots;  // since a prompt has a batch slot for each of its tokens (S22)
+    if (head.has_drafts && !capacity.verifies) fail("E27: its shape verifies no drafts");
     if (head.kind != capacity.kind || head.n_tokens > capacity.tokens || head.batch_size > capacity.batch_slots)
       fail("a step does not fit its shape");
     const blink_shape* fewer = shape ? &capacity - 1 : nullptr;
