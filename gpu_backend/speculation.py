@@ -9,10 +9,12 @@ import json
 from dataclasses import dataclass, replace
 
 from gpu_backend.abi import MAX_DRAFTS
+from ringbuffer.model_file import parse_json, shown
 
 LONGEST_MATCH = 16  # tokens: a look-up compares so many
 USUAL_MATCH = 5  # vLLM's default of both lengths
-FIELDS = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
+LENGTHS = ("prompt_lookup_max", "prompt_lookup_min")  # one that is not given is as the other
+FIELDS = ("method", "model", "num_speculative_tokens", *LENGTHS)
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,20 @@ NO_SPECULATION = Speculation()
 def parse_speculation(text: str) -> Speculation:
     """What a JSON object says. Raises ValueError, by name, for what is wrong or not supported."""
     try:
-        wanted = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"it is not JSON: {error}") from None
+        wanted = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"it is not valid JSON: {error}") from None
     if not isinstance(wanted, dict):
         raise ValueError('it must be a JSON object, like {"method": "ngram", "num_speculative_tokens": 5}')
     if unknown := [name for name in wanted if name not in FIELDS]:
-        raise ValueError(f"{unknown[0]!r:.80} is not supported; there are {', '.join(FIELDS)}")
+        raise ValueError(f"{shown(unknown[0])} is not supported; there are {', '.join(FIELDS)}")
+    wanted = {name: value for name, value in wanted.items() if value is not None}  # as vLLM's defaults are
     method = wanted.get("method", wanted.get("model", "ngram"))
     if method not in ("ngram", "[ngram]") or wanted.get("model", "ngram") not in ("ngram", "[ngram]"):
         other = wanted.get("model", method) if method in ("ngram", "[ngram]") else method
-        raise ValueError(f"{other!r:.80} is not supported: drafts are looked up, which is the method 'ngram'")
-    given = [wanted[name] for name in ("prompt_lookup_max", "prompt_lookup_min") if name in wanted]
-    longest = _count(wanted, "prompt_lookup_max", LONGEST_MATCH, given[0] if given else USUAL_MATCH)
-    shortest = _count(wanted, "prompt_lookup_min", LONGEST_MATCH, given[-1] if given else USUAL_MATCH)
+        raise ValueError(f"{shown(other)} is not supported: drafts are looked up, the method 'ngram'")
+    lengths = [_count(wanted, name, LONGEST_MATCH) for name in LENGTHS if name in wanted] or [USUAL_MATCH]
+    longest, shortest = lengths[0], lengths[-1]
     if shortest > longest:
         raise ValueError(f"prompt_lookup_min is {shortest}, more than prompt_lookup_max, {longest}")
     return Speculation(_count(wanted, "num_speculative_tokens", MAX_DRAFTS), longest, shortest)
@@ -108,10 +110,10 @@ def speculation(
     return Speculation(drafts, acceptance=acceptance)
 
 
-def _count(wanted: dict[str, object], name: str, most: int, default: object = None) -> int:
-    value = wanted.get(name, default)
+def _count(wanted: dict[str, object], name: str, most: int) -> int:
+    value = wanted.get(name)
     if value is None:
         raise ValueError(f"{name} is missing: how many tokens are guessed at a time, 1 to {most}")
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ValueError(f"{name} is {value!r:.80}, it must be a whole number from 1 to {most}")
+        raise ValueError(f"{name} is {shown(value)}, it must be a whole number from 1 to {most}")
     return value

@@ -73,7 +73,7 @@ def read_json(path: Path, most: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
     return value
 
 
-def parse_json(text: bytes, make_object: MakeObject | None = None) -> Any:
+def parse_json(text: bytes | str, make_object: MakeObject | None = None) -> Any:
     """Its value, with objects as `make_object` makes them, and integers of at most MAX_DIGITS digits. Raises
     ValueError, which includes what nests too deeply."""
     try:
