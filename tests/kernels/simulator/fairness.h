@@ -34,11 +34,7 @@ class Fairness {
       const auto [known, fresh] = ages_.try_emplace({slot, r.submission}, rank(r));
       if (known->second != rank(r)) fail("S2: a request lost its age");
       if (r.state != BLINK_STATE_DECODE_PAUSED || !ran_.count(rank(r))) continue;
-      for (const auto& [other, client] : running) {
-        if (client == r.client && other.priority == r.priority && other.arrival > r.arrival)
-          fail("S7: a younger one runs on than was paused");
-      }
-      if (goes_on_behind(r)) fail("S7: a less urgent one runs on than was paused");
+      if (goes_on_behind(r)) fail("S7: a younger or less urgent one runs on than was paused");
       if (!running.empty() && rank(r) < running.begin()->first) fail("S7: the first of all was paused");
     }
     ran_ = std::move(running);
@@ -110,11 +106,14 @@ class Fairness {
     return r.state == BLINK_STATE_PREFILL_PROCESSING || r.state == BLINK_STATE_DECODE_PROCESSING;
   }
 
-  // Whether a sequence that is less urgent, and whose last token is still to be planned, is in the batch.
+  // Whether a sequence that is less urgent, or its client's and younger, and whose last token is still to be planned,
+  // is in the batch.
   bool goes_on_behind(const blink_request& r) const {
     for (uint32_t i = 0; i < c.tables.n_sequences; ++i) {
       const blink_sequence& sequence = c.sequences[i];
-      if (sequence.use != BLINK_SEQUENCE_ACTIVE || c.requests[sequence.slot].priority <= r.priority) continue;
+      const blink_request& other = c.requests[sequence.slot];
+      if (sequence.use != BLINK_SEQUENCE_ACTIVE || rank(other) < rank(r)) continue;
+      if (other.priority == r.priority && (other.client != r.client || other.arrival == r.arrival)) continue;
       if (sequence.fed < sequence.prefill_end || decodes(i)) return true;
     }
     return false;
