@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import tomllib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -87,6 +88,8 @@ def _word(parser: argparse.ArgumentParser, path: Path, key: str, value: Any) -> 
         if value is not True:
             raise CommandError(f"{path}: {key} is a switch: write true, or leave it out")
         return [f"--{key}"]
+    if action.metavar == "JSON" and isinstance(value, dict):
+        value = json.dumps(value)
     if not all(isinstance(one, TEXTS) and not isinstance(one, bool) for one in _each(value)):
         raise CommandError(f"{path}: {key} takes a value, found {shown(value)}")
     text = ",".join(map(str, _each(value)))

@@ -72,7 +72,6 @@ INSTEAD = {
     "--language-model-only": NO_IMAGES,
     "--enable-lora": NO_LORA,
     "--lora-modules": NO_LORA,
-    "--speculative-config": "speculative decoding is not supported",
     "--kv-transfer-config": "keys and values stay on the GPU that computed them; --host-kv-memory SIZE holds "
     "pages of the prefix cache in its host's memory",
     "--kv-events-config": "use --kv-events N, and `blink events --publish` beside the server",

@@ -16,6 +16,7 @@ from gpu_backend.abi import StepKind
 
 MIXED_SHARE = 128  # prompt tokens below which a mixed step saves less than its fixed costs
 INVARIANT_ROWS = 64  # of the one shape of decode steps, where answers are not to depend on their number
+FEWEST_VERIFY_ROWS = 6  # of fewer a dense model's matmuls take longer than of 6, as verify_sizes() says
 MOST_VERIFY_ROWS = 256  # beyond these, sampling takes longer than the drafts save
 MIXED_TOKENS = 1024  # of a mixed step, unless sequences that decode leave prompts less than their share
 
@@ -55,7 +56,8 @@ class Limits:
         """Tokens of a step that checks drafts; 0 where there are none."""
         if not self.max_drafts:
             return 0
-        return max(self.max_batch, min(MOST_VERIFY_ROWS, self.max_batch * (1 + self.max_drafts)))
+        wanted = min(MOST_VERIFY_ROWS, self.max_batch * (1 + self.max_drafts))
+        return max(self.max_batch, FEWEST_VERIFY_ROWS, wanted)
 
     @property
     def max_mixed_tokens(self) -> int:

@@ -77,9 +77,8 @@ class GraphGrid:
     `mixed_lookup`    uint32 [ceil(max_mixed_tokens / 16) + 1] likewise; shapes behind have more batch slots
 
     A prefill shape of t tokens has min(max_prefill_slots, t) batch slots: a chunk has at least one token, so
-    the
-    batch slots of any step that fits its tokens and the limits fit too. Of mixed shapes of t tokens
-    the last has max_batch more, or t.
+    the batch slots of any step that fits its tokens and the limits fit too. Of mixed shapes of t tokens the
+    last has max_batch more, or t.
 
     With `batch_invariant`, steps of up to INVARIANT_ROWS rows, with drafts or without, are all of one shape:
     the same kernels compute a row whatever else is in the step.

@@ -123,7 +123,10 @@ class SchedulerSetup:
         """What drafts.h needs."""
         for name in ("max_drafts", "max_verify_rows", "longest_match", "shortest_match"):
             config[name] = getattr(limits, name)
-        config["n_draft_places"] = min(MOST_DRAFT_PLACES, power_of_two(2 * limits.max_context))
+        config["n_draft_places"] = min(
+            MOST_DRAFT_PLACES,
+            power_of_two(2 * limits.max_context * (1 + limits.longest_match - limits.shortest_match)),
+        )
         places = limits.n_sequences * int(config["n_draft_places"])
         config["draft_places"] = self._memory.allocate(4 * places)
         config["simulates_acceptance"] = bool(limits.acceptance)

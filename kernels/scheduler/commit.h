@@ -15,7 +15,7 @@
 
 namespace blink {
 
-constexpr uint64_t kMostGapNs = 50000;  // that a step's own time includes: more is not its shape's doing
+constexpr uint64_t kMostGapNs = 200000;  // that a step's own time includes: more is not its shape's doing
 
 template <class P>
 class Commit : private Tables {

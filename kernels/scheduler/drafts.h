@@ -30,8 +30,9 @@ constexpr uint32_t kFirstGuess = kCertain * 3 / 4;  // of a draft to be accepted
 constexpr uint32_t kDraftLevels = 8;                // of chances, of which a step takes those from one on
 constexpr uint32_t kMostRest = 7;                   // steps without a look-up, where the last ones were for nothing
 constexpr uint32_t kIndexedAtOnce = 4;              // tokens of a prompt that a thread indexes in one turn of the loop
-constexpr uint32_t kFewTokens = 2 * BLINK_MAX_DRAFTS;  // as an answer has more since the last turn
-constexpr float kTrustedSteps = 1024.0f;               // after so many steps a time is trusted by half
+constexpr uint32_t kFewTokens =
+    2 * BLINK_MAX_DRAFTS;                 // that a sequence has more when a step has been committed, and some
+constexpr float kTrustedSteps = 1024.0f;  // after so many steps a time is trusted by half
 
 template <class P>
 class Drafts : private Sequences {
@@ -39,8 +40,9 @@ class Drafts : private Sequences {
   BLINK_FN Drafts(P& platform, const blink_scheduler_config& config, Steps<P>& steps)
       : Sequences(config), p_(platform), steps_(steps) {}
 
-  // Whether the next step is planned only when the one that runs is committed, because drafts begin behind the token
-  // that it samples. While look-ups find nothing that is worth a row, most steps are planned without them, and early.
+  // Whether the next step, if sequences decode in it, is planned only when the one that runs is committed, because
+  // drafts begin behind the token that it samples. While look-ups find nothing that is worth a row, most steps are
+  // planned without them, and early.
   BLINK_FN bool await_tokens() const {
     return c_.max_drafts && s_.n_active && (rest_ == 0 || steps_.verifies() || c_.copied_share);
   }

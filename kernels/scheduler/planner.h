@@ -56,8 +56,9 @@ class Planner : private Sequences {
   // nothing to run.
   BLINK_FN bool plan(uint64_t id) {
     if (s_.n_active == 0 && s_.n_waiting == 0) return false;
-    if (steps_.in_flight() && drafts_.await_tokens()) return false;
+    if (steps_.verifies()) return false;  // how far its sequences get is not known
     uint32_t counts = count_batch();
+    if (steps_.in_flight() && counts >> 16 && drafts_.await_tokens()) return false;
     if (room_beside(counts) == 0 && s_.n_waiting && preemption_.give_place()) counts = count_batch();
     const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
     // Whatever decodes waits for one copy step at most.

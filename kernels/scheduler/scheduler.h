@@ -76,7 +76,7 @@ class Scheduler {
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
-      // Nor is a step delayed that can only be planned when the one before it has been committed (S23).
+      // A scan does not delay a step with drafts either, which is planned when the running one has ended (S23).
       const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && intake_.has_just_scanned();
       const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();

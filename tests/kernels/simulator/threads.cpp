@@ -35,6 +35,8 @@ int main(int argc, char** argv) {
   sizes.copied_pages = 4;
   sizes.grammar_words = 600;
   sizes.priorities = 3;
+  sizes.max_drafts = 5;
+  sizes.verify_rows = 40;
   sizes.kv_event_capacity = tells ? 32 : 0;
   SimulatedRing ring(sizes);
   Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages, ring.sizes.host_pages}};
@@ -75,8 +77,8 @@ int main(int argc, char** argv) {
   if (!follower.error.empty()) verdict = follower.error;
   const blink_scheduler_state& s = *ring.c.state;
   if (verdict.empty() && blink::PageCounts(ring.c).available() != ring.c.total_pages) verdict = "pages leaked";
-  if (verdict.empty() &&
-      (finished < 20 || s.stats.relaunches == 0 || (tells ? follower.records < 20 : s.host_copies == 0)))
+  if (verdict.empty() && (finished < 20 || s.stats.relaunches == 0 || s.stats.accepted_tokens == 0 ||
+                          (tells ? follower.records < 20 : s.host_copies == 0)))
     verdict = "too little happened";
   std::printf("steps %llu finished %llu relaunches %llu preempted %llu %s\n", (unsigned long long)s.stats.steps,
               (unsigned long long)finished, (unsigned long long)s.stats.relaunches,
