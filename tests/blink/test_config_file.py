@@ -10,6 +10,7 @@ from blink import backend, cli, frontend, serve
 from blink.errors import CommandError
 from blink.flags import given
 from blink.vllm_flags import INSTEAD
+from gpu_backend.speculation import Speculation
 from nic_frontend.options import FrontendOptions
 
 TOML = """
@@ -43,6 +44,14 @@ def test_a_file_says_what_flags_say(name: str, text: str, tmp_path: Path) -> Non
     assert (namespace.model, namespace.frontends) == ("demo", 2)
     assert given(namespace, backend.FLAGS) == {"max_batch": 16, "kv_memory": 2 << 30, "prefix_cache": False}
     assert given(namespace, frontend.FLAGS) == {"allowed_origins": ("https://a.b", "*")}
+
+
+def test_a_mapping_is_what_a_flag_of_json_takes(tmp_path: Path) -> None:
+    """As vLLM's files have it."""
+    text = "model: demo\nspeculative-config:\n  method: ngram\n  num_speculative_tokens: 4\n"
+    words = ["serve", f"--config={written(tmp_path, 'c.yaml', text)}"]
+    namespace = cli.build_parser("serve").parse_args(words)
+    assert given(namespace, backend.FLAGS) == {"speculative_config": Speculation(4, 5, 5)}
 
 
 def test_the_command_line_comes_before_the_file_and_children_get_both(tmp_path: Path) -> None:
