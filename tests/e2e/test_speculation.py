@@ -43,6 +43,8 @@ WAYS: dict[str, Body] = {
     "held to an expression": {"temperature": 0.9, "structured_outputs": {"regex": "(ab|ba|abba){8,20}"}},
 }  # fmt: skip
 
+FAST = ("greedy", "told", "held to a schema")
+
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[tuple[ServeProcess, ServeProcess]]:
@@ -90,10 +92,12 @@ def counted(server: ServeProcess, name: str) -> float:
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in FAST else pytest.mark.slow) for way in WAYS]
+)
 def test_the_same_answers(servers: tuple[ServeProcess, ServeProcess], way: str) -> None:
     plain, speculating = servers
-    asked = bodies(way, 24, 1)
+    asked = bodies(way, 12, 1)
     assert answers(speculating, asked) == answers(plain, asked)
 
 
