@@ -30,7 +30,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.steps import Snapshot, model_directory, percentile  # noqa: E402
+from bench.steps import Snapshot, line_of, model_directory, percentile  # noqa: E402
 
 from gpu_backend.backend import Backend  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
@@ -159,10 +159,7 @@ def main() -> int:
                 backend.change_scheduler(SchedulerKind.GPU)
                 row = {"way": name, **measure(backend, batch, options.context, options.tokens)}
                 rows.append(row)
-                print(
-                    " ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
-                    flush=True,
-                )
+                print(line_of(row), flush=True)
         machine = backend.device.name
         assert backend.stop(0.0)
     if options.out:

@@ -74,6 +74,11 @@ def submit(client: RingClient, backend: Backend, batch: int, context: int, steps
     ]
 
 
+def line_of(row: dict[str, Any]) -> str:
+    """A row of results to be read by people."""
+    return " ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
+
+
 def percentile(histogram: Any, share: float) -> float:
     """Microseconds: the upper edge of the bin where the share is reached."""
     total = np.cumsum(histogram)
@@ -265,10 +270,7 @@ def main() -> int:
             )
             row |= filled | {"total_pages": backend.limits.total_pages}
             rows.append(row)
-            print(
-                " ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
-                flush=True,
-            )
+            print(line_of(row), flush=True)
             assert backend.stop(0.0)
     if options.out:
         driver = subprocess.run(
