@@ -78,10 +78,10 @@ def tpot_with_first_ms(outcome: Outcome) -> float:
 
 
 def summary(values: Ms) -> dict[str, float] | None:
-    """mean, percentiles and max, in ms; None without values."""
+    """How many there are (n), and their mean, percentiles and max, in ms; None without values."""
     if len(values) == 0:
         return None
-    result = {"mean": float(values.mean())}
+    result = {"n": len(values), "mean": float(values.mean())}
     result |= {
         name: float(value)
         for name, value in zip(PERCENTILES, np.percentile(values, list(PERCENTILES.values())), strict=True)
