@@ -2,9 +2,10 @@
 """How many tokens of answers are others with speculation than without.
 
     python scripts/bench/same_answers.py --model models/demo --device gpu --tokens 100000
+    python scripts/bench/same_answers.py --ways '{"method": "ngram", "num_speculative_tokens": 5}'
 
-Sends the same prompts, --clients at once, to one engine without drafts, once more without, and with them,
-greedy and then sampled, and compares the answers: how many differ, of how many tokens up to the first
+Sends the same prompts, --clients at once, to one engine without drafts, once more without, and in each of the
+--ways, greedy and then sampled, and compares the answers: how many differ, of how many tokens up to the first
 difference. Where logits are the same to the last bit, answers are. Which kernels serve a step depends on its
 rows, and how prompts share steps on when they arrive, so even two runs without drafts may differ.
 """
@@ -17,7 +18,6 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,20 @@ from tokenizers import Tokenizer
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.origin import origin  # noqa: E402
+from bench.steps import line_of  # noqa: E402
+from bench.ways import FORMS, NONE, Way, config_for, parse_way, speculate  # noqa: E402
 from demo_model.tasks import TASKS, sample  # noqa: E402
 
+from blink.flags import checked  # noqa: E402
 from gpu_backend.backend import Backend  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
-from gpu_backend.schedulers.base import SchedulerKind  # noqa: E402
-from gpu_backend.speculation import Speculation  # noqa: E402
 from ringbuffer.abi import RequestFlags  # noqa: E402
 from ringbuffer.client import RingClient  # noqa: E402
 
-DRAFTS = Speculation(5, 4, 1)
+DRAFTS = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1}'
 ANSWER = 200  # tokens of each
+LONGEST_PROMPT = 600
 SAMPLINGS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 0.9, "top_p": 0.95},
@@ -46,7 +49,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 def prompts(directory: Path, n: int) -> Iterator[list[int]]:
     tokenizer, rng = Tokenizer.from_file(str(directory / "tokenizer.json")), random.Random(5)
     for _ in range(n):
-        yield tokenizer.encode(sample(rng.choice(list(TASKS)), rng).prompt).ids
+        yield tokenizer.encode(sample(rng.choice(list(TASKS)), rng).prompt).ids[-LONGEST_PROMPT:]
 
 
 def answers(
@@ -77,37 +80,59 @@ def compared(one: list[list[int]], other: list[list[int]]) -> dict[str, Any]:
     return {"answers": len(one), "differ": differing, "tokens": sum(until), "rate": differing / sum(until)}
 
 
+def runs(backend: Backend, asked: list[list[int]], clients: int, ways: list[Way]) -> Iterator[dict[str, Any]]:
+    """A row for each way to sample and to speculate; `again` is the second run without drafts."""
+    for sampling, fields in SAMPLINGS.items():
+        first: list[list[int]] | None = None
+        for name, way in [("none", NONE), ("again", NONE), *ways]:
+            speculate(backend, way)
+            began = time.monotonic()
+            found = answers(backend, asked, clients, fields)
+            row = {"sampling": sampling, "way": name, "seconds": time.monotonic() - began}
+            stats = backend.ring.stats()
+            row |= {count: stats[count] for count in ("steps", "draft_tokens", "accepted_tokens")}
+            yield row | (compared(first, found) if first else {})
+            first = first or found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "demo")
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--ways", nargs="+", type=checked(parse_way), default=[parse_way(DRAFTS)], help=FORMS)
+    parser.add_argument("--tokens", type=int, default=100_000, help="of each run")
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--batch-invariant", action="store_true", help="as `blink backend` has it")
+    parser.add_argument("--commit", help="recorded with the results (default: what git says)")
+    parser.add_argument("--out", type=Path, help="a JSON file")
     options = parser.parse_args()
     backend = Backend(
         BackendOptions(
-            options.model, "bench-same", device=options.device, max_batch=options.clients, max_context=1024,
-            speculative_config=DRAFTS, prefix_cache=False,
+            options.model, "bench-same", device=options.device, max_batch=options.clients,
+            max_context=LONGEST_PROMPT + ANSWER + 64, prefix_cache=False,
+            speculative_config=config_for([way for _, way in options.ways]),
+            batch_invariant=options.batch_invariant,
         )
     )  # fmt: skip
     backend.start()
     asked = list(prompts(options.model, -(-options.tokens // ANSWER)))
-    asked = [prompt[-600:] for prompt in asked]
-    for name, sampling in SAMPLINGS.items():
-        runs = []
-        for drafts in (0, 0, DRAFTS.max_drafts):
-            backend.limits = replace(backend.limits, max_drafts=drafts)
-            backend.change_scheduler(SchedulerKind.GPU)
-            began = time.monotonic()
-            runs.append(answers(backend, asked, options.clients, sampling))
-            stats, seconds = backend.ring.stats(), time.monotonic() - began
-            accepted = stats["accepted_tokens"]
-            print(f"{name}, {drafts} drafts: {seconds:.1f} s, {stats['steps']} steps, {accepted} accepted")
-        print(name, "again:", json.dumps(compared(runs[0], runs[1])))
-        print(name, "with drafts:", json.dumps(compared(runs[0], runs[2])), flush=True)
+    rows = []
+    for row in runs(backend, asked, options.clients, options.ways):
+        rows.append(row)
+        print(line_of(row), flush=True)
+    machine = backend.device.name
     assert backend.stop(0.0)
+    if options.out:
+        record = {
+            **origin("the same answers", machine, options.commit),
+            "model": options.model.name,
+            "clients": options.clients,
+            "batch_invariant": options.batch_invariant,
+            "rows": rows,
+        }
+        options.out.write_text(json.dumps(record, indent=1) + "\n")
     return 0
 
 

@@ -66,7 +66,8 @@ def gaps_us(trace: NDArray[Any], first: int, last: int) -> NDArray[np.float64]:
     waited = after["turn_ns"].astype(np.int64) - before["seen_ns"].astype(np.int64)
     counts = (after["id"] == before["id"] + 1) & (waited < IDLE_NS)
     gaps = after["start_ns"].astype(np.int64) - before["done_ns"].astype(np.int64)
-    return gaps[counts] / 1e3
+    found: NDArray[np.float64] = gaps[counts] / 1e3
+    return found
 
 
 class Served:

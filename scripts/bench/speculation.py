@@ -16,12 +16,10 @@ scheduler's longest turn.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +28,23 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.origin import origin  # noqa: E402
 from bench.steps import Snapshot, line_of, model_directory, percentile  # noqa: E402
+from bench.ways import Way, config_for, parse_way, speculate  # noqa: E402
 
 from gpu_backend.backend import Backend  # noqa: E402
 from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
-from gpu_backend.schedulers.base import SchedulerKind  # noqa: E402
-from gpu_backend.speculation import Speculation, parse_acceptance  # noqa: E402
+from gpu_backend.speculation import Speculation  # noqa: E402
 from ringbuffer.abi import RequestFlags  # noqa: E402
 from ringbuffer.client import RingClient  # noqa: E402
 
-NONE = Speculation()
 WARM_TOKENS = 40  # of each request, before anything is counted
-Way = tuple[str, Speculation]
 
 
 def ways(options: argparse.Namespace) -> list[Way]:
     """What is measured, by name."""
-    found: list[Way] = []
-    for text in options.chances:
-        chances = () if text == "none" else parse_acceptance(text)
-        found.append((text, Speculation(len(chances), acceptance=chances)))
+    found = [parse_way(text) for text in options.chances]
     if options.edits:
         lookup = Speculation(options.drafts, 4, 2, copied_share=options.edits)
         found.append((f"edits {options.edits}", lookup))
@@ -129,12 +123,11 @@ def main() -> int:
     parser.add_argument("--drafts", type=int, default=5, help="that are looked up, with --edits")
     parser.add_argument("--context", type=int, default=1024, help="tokens a request holds at half time")
     parser.add_argument("--tokens", type=int, default=600, help="of each request that are counted")
-    parser.add_argument("--commit", default="unknown", help="recorded with the results")
+    parser.add_argument("--commit", help="recorded with the results (default: what git says)")
     parser.add_argument("--out", type=Path, help="a JSON file")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     wanted = ways(options)
-    most = max(way.max_drafts for _, way in wanted)
     with tempfile.TemporaryDirectory() as scratch:
         directory, random = model_directory(options.model, Path(scratch))
         backend = Backend(
@@ -146,7 +139,7 @@ def main() -> int:
                 quantization=options.quantization,
                 max_batch=max(options.batch),
                 max_context=options.context + options.tokens + 512,
-                speculative_config=Speculation(most) if most else None,
+                speculative_config=config_for([way for _, way in wanted]),
             )
         )
         started = time.monotonic()
@@ -154,9 +147,7 @@ def main() -> int:
         print(f"ready after {time.monotonic() - started:.1f} s", flush=True)
         for batch in options.batch:
             for name, way in wanted:
-                fields = {field: getattr(way, field) for field in Speculation.__dataclass_fields__}
-                backend.limits = replace(backend.limits, **fields)
-                backend.change_scheduler(SchedulerKind.GPU)
+                speculate(backend, way)
                 row = {"way": name, **measure(backend, batch, options.context, options.tokens)}
                 rows.append(row)
                 print(line_of(row), flush=True)
@@ -164,12 +155,9 @@ def main() -> int:
         assert backend.stop(0.0)
     if options.out:
         record = {
-            "what": "speculation",
+            **origin("speculation", machine, options.commit),
             "model": options.model,
             "quantization": options.quantization,
-            "date": datetime.date.today().isoformat(),
-            "commit": options.commit,
-            "machine": machine,
             "rows": rows,
         }
         options.out.write_text(json.dumps(record, indent=2) + "\n")
