@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -171,8 +172,9 @@ def main() -> int:
     asked = prompts(directory, TEXTS if options.prompts == "texts" else of_tasks())
     backend = Backend(
         BackendOptions(
-            directory, "bench-acceptance", device=options.device, max_batch=max(options.requests),
-            max_context=LONGEST_PROMPT + options.tokens + 64, prefix_cache=False,
+            directory, f"bench-acceptance-{os.getpid()}", device=options.device,
+            max_batch=max(options.requests), prefix_cache=False,
+            max_context=LONGEST_PROMPT + options.tokens + 64,
             speculative_config=config_for([way for _, way in options.ways]),
         )
     )  # fmt: skip

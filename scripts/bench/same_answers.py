@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 import time
@@ -110,7 +111,7 @@ def main() -> int:
     options = parser.parse_args()
     backend = Backend(
         BackendOptions(
-            options.model, "bench-same", device=options.device, max_batch=options.clients,
+            options.model, f"bench-same-{os.getpid()}", device=options.device, max_batch=options.clients,
             max_context=LONGEST_PROMPT + ANSWER + 64, prefix_cache=False,
             speculative_config=config_for([way for _, way in options.ways]),
             batch_invariant=options.batch_invariant,
