@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """What speculation does to latencies in service: HTTP, frontends, Poisson arrivals, with drafts and without.
 
-    python scripts/bench/in_service.py --model llama-3-8b --rates 8,20,32 --ways none 0.76,0.76,0.76 edits=0.9
-    python scripts/bench/in_service.py --model llama-3-8b --rates 20 --ways none 0.76,0.76,0.76 --stop-backend
+    python scripts/bench/in_service.py --model llama-3-8b --rates 12,32,54 --ways none 0.8,0.7,0.6 edits=0.9
+    python scripts/bench/in_service.py --model llama-3-8b --rates 32 --stop-at 32 --ways none 0.8,0.7,0.6
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. There is one
 backend without the flag of speculation, for the way `none`, and one with it for all others. Each is started
 once, and what it has taken is recorded: time until it is ready, memory. Lengths are lognormal, and the same
-requests arrive in each way at the same times. A window is one rate in one way. With --stop-backend, each rate
-has a second window during which the backend's process stands still (SIGSTOP): on a GPU that changes nothing.
+requests arrive in each way at the same times. A window is one rate in one way. The rates of --stop-at have a
+second window, during which the backend's process stands still (SIGSTOP): on a GPU that changes nothing.
 
-A row is what `blink bench serve` measures, with the gaps between steps and the longest turn of the
-scheduler's loop. Gaps are those of the last 4,096 steps of a window and its warm-up, by the trace; the turn
-is the longest since the way began. `no_worse` compares TPOT p99 with the way `none` at the same rate.
+A row is what `blink bench serve` measures in a window, with the gaps between steps and the longest turn of
+the scheduler's loop. Gaps are those of the window's last 4,096 steps, by the trace; the turn is the longest
+since the way began. `no_worse` compares TPOT p99 with the way `none` at the same rate.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ from bench.steps import line_of  # noqa: E402
 from bench.ways import FORMS, Way, config_for, parse_way  # noqa: E402
 
 from blink.bench import serve  # noqa: E402
+from blink.bench.fleet import Fleet  # noqa: E402
+from blink.bench.loads import Load, loads  # noqa: E402
 from blink.bench.options import ServeOptions, many, rate  # noqa: E402
+from blink.bench.prompts import Prompts  # noqa: E402
 from blink.bench.records import Target  # noqa: E402
 from blink.bench.trace import lengths  # noqa: E402
 from blink.flags import checked  # noqa: E402
@@ -69,18 +72,14 @@ def options_of(arguments: argparse.Namespace, directory: Path, ways: Sequence[Wa
     )
 
 
-def load_of(arguments: argparse.Namespace, per_s: float) -> ServeOptions:
+def load_of(arguments: argparse.Namespace) -> ServeOptions:
     return ServeOptions(
-        rate=(per_s,),
+        rate=arguments.rates,
         duration_s=arguments.window,
         drop=arguments.drop,
-        drain_s=60.0,
-        warmup=4,
-        pause_s=0.0,
         input=arguments.input,
         output=arguments.output,
         seed=arguments.seed,
-        clients=arguments.clients,
     )
 
 
@@ -111,11 +110,13 @@ def steps_between(before: Look, after: Look) -> dict[str, Any]:
     }
 
 
-def window(served: Served, target: Target, load: ServeOptions, is_stopped: bool) -> dict[str, Any]:
-    """One rate once."""
+def window(
+    served: Served, fleet: Fleet, load: Load, options: ServeOptions, is_stopped: bool
+) -> dict[str, Any]:
+    """One rate once, with a backend that is stopped or not."""
     before = served.look()
     with served.stopped() if is_stopped else contextlib.nullcontext():
-        (point,) = serve.run(target, load)["points"]
+        point = serve.window(fleet, load, options, None)
     return {
         "backend_stopped": is_stopped,
         "requests": point["requests_complete"],
@@ -130,14 +131,17 @@ def window(served: Served, target: Target, load: ServeOptions, is_stopped: bool)
 
 
 def rows_of(served: Served, way: Way, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Of one way, by rate."""
+    """Of one way, by rate, behind a warm-up."""
     served.change(way[1])
+    options = load_of(arguments)
     with served.frontends(arguments.frontends) as port:
         target = Target("127.0.0.1", port, "/v1/completions", "m", None)
-        for per_s in arguments.rates:
-            for is_stopped in (False, True)[: 1 + arguments.stop_backend]:
-                row = window(served, target, load_of(arguments, per_s), is_stopped)
-                yield {"way": way[0], "rate": per_s, **row}
+        with Fleet(arguments.clients, target, Prompts(options.seed, *options.tokens)) as fleet:
+            serve.require_success(fleet, options)
+            for load in loads(options):
+                for is_stopped in (False, True) if load.rate in arguments.stop_at else (False,):
+                    row = window(served, fleet, load, options, is_stopped)
+                    yield {"way": way[0], "rate": load.rate, **row}
 
 
 def shares(row: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +182,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--output", type=checked(lengths), default="96:0.6:16-256", metavar="LENGTHS")
     parser.add_argument("--window", type=float, default=6.0, metavar="SECONDS")
     parser.add_argument("--drop", type=float, default=0.15, help="share of a window before it counts")
-    parser.add_argument("--stop-backend", action="store_true", help="windows with a backend that is stopped")
+    parser.add_argument(
+        "--stop-at", type=checked(many(rate)), default=(), metavar="R[,R...]",
+        help="rates that are measured with a stopped backend, too",
+    )  # fmt: skip
     parser.add_argument("--frontends", type=int, default=2)
     parser.add_argument("--clients", type=int, default=2, help="processes that make the load")
     parser.add_argument("--max-batch", type=int, default=128)
@@ -187,8 +194,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--commit", help="recorded with the results (default: what git says)")
     parser.add_argument("--out", type=Path, help="a JSON file")
     arguments = parser.parse_args()
-    if arguments.stop_backend and arguments.device == "cpu":
-        parser.error("--stop-backend needs a GPU: the emulated scheduler is part of the backend's process")
+    if arguments.stop_at and arguments.device == "cpu":
+        parser.error("--stop-at needs a GPU: the emulated scheduler is part of the backend's process")
+    if stray := set(arguments.stop_at) - set(arguments.rates):
+        parser.error(f"--stop-at: {', '.join(f'{one:g}' for one in stray)} is not among --rates")
     return arguments
 
 
