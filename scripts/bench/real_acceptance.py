@@ -181,17 +181,19 @@ def main() -> int:
     backend.start()
     rows: list[dict[str, Any]] = []
     for name, way in options.ways:
+        print(name)
         for at_once in options.requests:
             speculate(backend, way)
-            rows += [{"way": name, **row} for row in rows_of(backend, asked, at_once, options)]
+            for row in rows_of(backend, asked, at_once, options):
+                rows.append({"way": name, **row})
+                print("  " + line_of(row), flush=True)
     machine = backend.device.name
     assert backend.stop(0.0)
     add_speedups(rows)
-    for name, _ in options.ways:
-        print(name)
-        for row in rows:
-            if row["way"] == name:
-                print("  " + line_of({key: value for key, value in row.items() if key != "way"}))
+    for row in rows:
+        if "speedup" in row and row["kind"] == "all":
+            shown = ("way", "sampling", "requests", "tokens_per_step", "accepted", "speedup")
+            print(line_of({name: row[name] for name in shown}))
     if options.out:
         record = {
             **origin("acceptance", machine, options.commit),
