@@ -177,7 +177,7 @@ def _device_mib() -> int | None:
 
 def _serve(pipe: Connection, options: BackendOptions) -> None:
     """The backend's process."""
-    ask_for_death_signal()
+    ask_for_death_signal(signal.SIGKILL)  # one that is stopped would end by no other
     backend = Backend(options)
     backend.start()
     pages = Path("/proc/self/statm").read_text().split()[1]
