@@ -60,7 +60,7 @@ class Drafts : private Sequences {
       if (!decoding(sequence)) continue;
       const uint32_t most = Min()(most_drafts(sequence), share);
       sequence.n_drafts = c_.simulates_acceptance ? most : look_up(i, most);
-      if (sequence.n_drafts) add_levels(sequence, found);
+      count_levels(sequence, [&](uint32_t level) { return found.add(level), true; });
     }
     found = {p_.reduce(found.low, Sum()), p_.reduce(found.high, Sum())};
     const bool any = found.low || found.high;
@@ -71,7 +71,7 @@ class Drafts : private Sequences {
       for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
         blink_sequence& sequence = c_.sequences[i];
         if (!decoding(sequence) || !sequence.n_drafts) continue;
-        sequence.n_drafts = count_worthy(sequence, limit);
+        sequence.n_drafts = count_levels(sequence, [&](uint32_t level) { return level >= limit; });
         sequence.unchecked += !sequence.n_drafts;
       }
       p_.sync();
@@ -160,6 +160,7 @@ class Drafts : private Sequences {
   struct Levels {
     uint64_t low, high;
 
+    BLINK_FN void add(uint32_t level) { (level < 4 ? low : high) += 1ull << 16 * (level % 4); }
     BLINK_FN uint32_t count(uint32_t level) const {
       return uint32_t((level < 4 ? low : high) >> 16 * (level % 4)) & 0xffff;
     }
@@ -232,22 +233,14 @@ class Drafts : private Sequences {
     return sequence.acceptance + (Max()(sequence.acceptance, kFirstGuess) - sequence.acceptance) * old / 128;
   }
 
-  BLINK_FN void add_levels(const blink_sequence& sequence, Levels& found) const {
-    const uint32_t chance = chance_of(sequence);
-    uint64_t all = kCertain;
-    for (uint32_t n = 0; n < sequence.n_drafts; ++n) {
-      all = all * chance / kCertain;
-      const uint32_t level = level_of(all);
-      (level < 4 ? found.low : found.high) += 1ull << 16 * (level % 4);
-    }
-  }
-
-  // Of the drafts that were found, those whose chance to be accepted is of the level or above.
-  BLINK_FN uint32_t count_worthy(const blink_sequence& sequence, uint32_t limit) const {
+  // Gives `takes` the level of each of a sequence's drafts, in their order, until it says no. Returns for how many it
+  // said yes.
+  template <class Takes>
+  BLINK_FN uint32_t count_levels(const blink_sequence& sequence, Takes takes) const {
     const uint32_t chance = chance_of(sequence);
     uint64_t all = kCertain;
     uint32_t n = 0;
-    while (n < sequence.n_drafts && level_of(all = all * chance / kCertain) >= limit) ++n;
+    while (n < sequence.n_drafts && takes(level_of(all = all * chance / kCertain))) ++n;
     return n;
   }
 
