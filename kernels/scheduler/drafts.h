@@ -140,9 +140,11 @@ class Drafts : private Sequences {
       blink_sequence& sequence = c_.sequences[i];
       if (sequence.use != BLINK_SEQUENCE_ACTIVE) continue;
       const uint32_t end = known(sequence) - 1;
-      if (sequence.indexed + kFewTokens < end) next = Min()(next, i);
-      if (sequence.indexed + kFewTokens < end) continue;
-      for (; sequence.indexed < end; ++sequence.indexed) index(i, sequence.indexed);
+      if (sequence.indexed + kFewTokens < end) {
+        next = Min()(next, i);
+      } else {
+        for (; sequence.indexed < end; ++sequence.indexed) index(i, sequence.indexed);
+      }
     }
     next = p_.reduce(next, Min());
     if (next == BLINK_NO_SEQUENCE) return;
