@@ -20,6 +20,7 @@
 #define BLINK_SCHEDULER_DRAFTS_H
 
 #include "../../ringbuffer/words.h"
+#include "mixing.h"
 #include "sequences.h"
 #include "steps.h"
 
@@ -97,7 +98,7 @@ class Drafts : private Sequences {
   // Whether what was sampled behind `position` is the draft there, the n-th of its step.
   BLINK_FN bool accepts(uint32_t i, uint32_t position, uint32_t n, uint32_t token) const {
     if (!c_.simulates_acceptance) return history(i)[position + 1] == token;
-    const uint64_t drawn = mixed(mixed(uint64_t(c_.sequences[i].slot) << 32 | position) + t_.params[i].seed);
+    const uint64_t drawn = mix_bits(mix_bits(uint64_t(c_.sequences[i].slot) << 32 | position) + t_.params[i].seed);
     return uint32_t(drawn) < c_.acceptance_chances[n];
   }
 
@@ -106,7 +107,7 @@ class Drafts : private Sequences {
   BLINK_FN uint32_t replayed(uint32_t i, uint32_t sampled) const {
     if (!c_.copied_share || sampled >= t_.vocab_size) return sampled;
     const blink_request& r = c_.requests[c_.sequences[i].slot];
-    const uint64_t drawn = mixed(mixed(uint64_t(r.generated) + 1) + t_.params[i].seed);
+    const uint64_t drawn = mix_bits(mix_bits(uint64_t(r.generated) + 1) + t_.params[i].seed);
     const uint32_t copied = history(i)[r.generated % r.prompt_tokens];
     return uint32_t(drawn) < c_.copied_share ? copied : uint32_t(drawn >> 32) % t_.vocab_size;
   }
@@ -193,7 +194,7 @@ class Drafts : private Sequences {
     uint64_t hash = 0;
     uint32_t from = 0;
     for (uint32_t n = 1; most && n <= longest; ++n) {
-      hash = mixed(hash ^ tokens[end - n]);
+      hash = mix_bits(hash ^ tokens[end - n]);
       if (n < c_.shortest_match) continue;
       const uint32_t at = p_.load(place(i, hash, n));
       if (at >= n && at < end && is_match(tokens, at, end, n)) from = at;
@@ -216,16 +217,12 @@ class Drafts : private Sequences {
     const uint32_t* const tokens = history(i);
     uint64_t hash = 0;
     for (uint32_t n = 1; n <= c_.longest_match && n <= position + 1; ++n) {
-      hash = mixed(hash ^ tokens[position + 1 - n]);
+      hash = mix_bits(hash ^ tokens[position + 1 - n]);
       if (n >= c_.shortest_match) p_.store(place(i, hash, n), position + 1);
     }
   }
   BLINK_FN uint32_t* place(uint32_t i, uint64_t hash, uint32_t n) const {
-    return c_.draft_places + uint64_t(i) * c_.n_draft_places + (mixed(hash + n) & (c_.n_draft_places - 1));
-  }
-  BLINK_FN static uint64_t mixed(uint64_t x) {
-    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15ull;
-    return x ^ x >> 29;
+    return c_.draft_places + uint64_t(i) * c_.n_draft_places + (mix_bits(hash + n) & (c_.n_draft_places - 1));
   }
 
   // The chance of a sequence's next draft. What was seen long ago says less.

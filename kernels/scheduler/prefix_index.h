@@ -16,6 +16,7 @@
 #define BLINK_SCHEDULER_PREFIX_INDEX_H
 
 #include "kv_events.h"
+#include "mixing.h"
 
 /* Bits of the hash that count. Tests compile with few, so that collisions are the rule. */
 #ifndef BLINK_PREFIX_HASH_BITS
@@ -24,11 +25,6 @@
 
 namespace blink {
 
-BLINK_FN inline uint64_t mix_bits(uint64_t x) {
-  x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
-  x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
-  return x ^ x >> 32;
-}
 BLINK_FN inline uint64_t prefix_hash(uint64_t sum) {
   return sum & (~0ull >> (64 - BLINK_PREFIX_HASH_BITS));
 }
