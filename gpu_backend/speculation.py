@@ -1,6 +1,6 @@
 """How a server speculates: `--speculative-config`, in vLLM's form, and `--simulate-acceptance`.
 
-Drafts are looked up in the sequence's own tokens (kernels/scheduler/drafts.h), which vLLM calls `ngram`.
+Drafts are looked up in the sequence's own tokens (kernels/scheduler/lookup.h), which vLLM calls `ngram`.
 """
 
 from __future__ import annotations

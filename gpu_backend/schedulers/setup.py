@@ -120,7 +120,7 @@ class SchedulerSetup:
         self._addresses = {name: int(config[name]) for name in ("state", "shape_times", "trace")}
 
     def _speculate(self, config: NDArray[Any], limits: Limits) -> None:
-        """What drafts.h needs."""
+        """What drafts.h and lookup.h need."""
         for name in ("max_drafts", "max_verify_rows", "longest_match", "shortest_match"):
             config[name] = getattr(limits, name)
         config["n_draft_places"] = min(

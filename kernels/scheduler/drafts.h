@@ -1,14 +1,7 @@
 /* Drafts: guesses of a sequence's next tokens, which one step checks together (speculative decoding). The scheduler
- * looks them up in the sequence's own tokens, decides how many are worth their rows, and learns from what became of
- * them. What the model says is never changed by a draft: a row behind the known token is used only if all drafts before
- * it are what the rows before it have sampled (S23).
- *
- * Looked up: where do the sequence's last n tokens stand earlier in its history? What followed there is the draft. For
- * each n from shortest_match to longest_match the index has, under the hash of n tokens, the position behind them; the
- * longest match is taken. Where there is none, drafts go on behind the last ones, over a token that was not accepted: a
- * copied text with changes. An entry only says where to look, so it may be overwritten or be another sequence's: what
- * stands there is compared. So the index is never cleared, and a look-up takes the same time however long the history
- * is.
+ * looks them up in the sequence's own tokens (lookup.h), decides how many are worth their rows, and learns from what
+ * became of them. What the model says is never changed by a draft: a row behind the known token is used only if all
+ * drafts before it are what the rows before it have sampled (S23).
  *
  * Worth their rows: a row more makes a step longer, and a draft is accepted with some chance. The chances of a
  * sequence's drafts fall as powers of one number, which is estimated from its last drafts. Of a few limits of this
@@ -20,6 +13,7 @@
 #define BLINK_SCHEDULER_DRAFTS_H
 
 #include "../../ringbuffer/words.h"
+#include "lookup.h"
 #include "mixing.h"
 #include "sequences.h"
 #include "steps.h"
@@ -30,16 +24,13 @@ constexpr uint32_t kCertain = 1u << 16;             // a chance of 1
 constexpr uint32_t kFirstGuess = kCertain * 3 / 4;  // of a draft to be accepted, while nothing is known of a sequence
 constexpr uint32_t kDraftLevels = 8;                // of chances, of which a step takes those from one on
 constexpr uint32_t kMostRest = 7;                   // steps without a look-up, where the last ones were for nothing
-constexpr uint32_t kIndexedAtOnce = 4;              // tokens of a prompt that a thread indexes in one turn of the loop
-constexpr uint32_t kFewTokens =
-    2 * BLINK_MAX_DRAFTS;                 // that a sequence has more when a step has been committed, and some
-constexpr float kTrustedSteps = 1024.0f;  // after so many steps a time is trusted by half
+constexpr float kTrustedSteps = 1024.0f;            // after so many steps a time is trusted by half
 
 template <class P>
 class Drafts : private Sequences {
  public:
-  BLINK_FN Drafts(P& platform, const blink_scheduler_config& config, Steps<P>& steps)
-      : Sequences(config), p_(platform), steps_(steps) {}
+  BLINK_FN Drafts(P& platform, const blink_scheduler_config& config, Steps<P>& steps, Lookup<P>& lookup)
+      : Sequences(config), p_(platform), steps_(steps), lookup_(lookup) {}
 
   // Whether the next step, if sequences decode in it, is planned only when the one that runs is committed, because
   // drafts begin behind the token that it samples. While look-ups find nothing that is worth a row, most steps are
@@ -60,7 +51,7 @@ class Drafts : private Sequences {
       blink_sequence& sequence = c_.sequences[i];
       if (!decoding(sequence)) continue;
       const uint32_t most = Min()(most_drafts(sequence), share);
-      sequence.n_drafts = c_.simulates_acceptance ? most : look_up(i, most);
+      sequence.n_drafts = c_.simulates_acceptance ? most : lookup_.look_up(i, most);
       count_levels(sequence, [&](uint32_t level) { return found.add(level), true; });
     }
     found = {p_.reduce(found.low, Sum()), p_.reduce(found.high, Sum())};
@@ -112,12 +103,8 @@ class Drafts : private Sequences {
     return uint32_t(drawn) < c_.copied_share ? copied : uint32_t(drawn >> 32) % t_.vocab_size;
   }
 
-  // A step has found `n` tokens of a sequence that decodes. Where a text is copied and a word of it changed, the next
-  // drafts follow the changed one, until two steps in a row have accepted none.
-  BLINK_FN void follow(blink_sequence& sequence, uint32_t n) const {
-    sequence.misses = sequence.n_drafts && n == 1 ? sequence.misses + 1 : 0;
-    sequence.source = sequence.source && sequence.misses < 2 ? sequence.source + n : 0;
-  }
+  // A step has found `n` tokens of a sequence that decodes.
+  BLINK_FN void follow(blink_sequence& sequence, uint32_t n) const { lookup_.follow(sequence, n); }
 
   // Of a sequence's drafts so many were accepted.
   BLINK_FN void learn(blink_sequence& sequence, uint32_t accepted) {
@@ -130,32 +117,6 @@ class Drafts : private Sequences {
     p_.add(&s_.stats.draft_tokens, uint64_t(sequence.n_drafts));
     p_.add(&s_.stats.accepted_tokens, uint64_t(accepted));
     sequence.n_drafts = 0;
-  }
-
-  // All threads call this, while there is time: some more of what sequences have is put into their indexes. New tokens
-  // of answers are a thread's work for each sequence, a prompt is that of all threads.
-  BLINK_FN void index_ahead() {
-    if (!c_.max_drafts || s_.n_active == 0) return;
-    uint32_t next = BLINK_NO_SEQUENCE;
-    for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
-      blink_sequence& sequence = c_.sequences[i];
-      if (sequence.use != BLINK_SEQUENCE_ACTIVE) continue;
-      const uint32_t end = known(sequence) - 1;
-      if (sequence.indexed + kFewTokens < end) {
-        next = Min()(next, i);
-      } else {
-        for (; sequence.indexed < end; ++sequence.indexed) index(i, sequence.indexed);
-      }
-    }
-    next = p_.reduce(next, Min());
-    if (next == BLINK_NO_SEQUENCE) return;
-    blink_sequence& sequence = c_.sequences[next];
-    const uint32_t first = sequence.indexed;
-    const uint32_t end = Min()(known(sequence) - 1, first + kIndexedAtOnce * p_.threads());
-    for (uint32_t position = first + p_.thread(); position < end; position += p_.threads()) index(next, position);
-    p_.sync();
-    if (p_.thread() == 0) sequence.indexed = end;
-    p_.sync();
   }
 
  private:
@@ -172,57 +133,12 @@ class Drafts : private Sequences {
     return Min()(uint32_t(chance * kDraftLevels / kCertain), kDraftLevels - 1);
   }
 
-  // Tokens of the sequence's history that are committed.
-  BLINK_FN uint32_t known(const blink_sequence& sequence) const {
-    const blink_request& r = c_.requests[sequence.slot];
-    return r.prompt_tokens + r.generated;
-  }
-
   // The drafts that a sequence has room for: within its context and its request's tokens, of which the known token's
   // row makes one.
   BLINK_FN uint32_t most_drafts(const blink_sequence& sequence) const {
     const blink_request& r = c_.requests[sequence.slot];
     const uint32_t outputs = r.max_outputs - (sequence.fed - r.prompt_tokens + 2);
     return Min()(c_.max_drafts, Min()(outputs, t_.max_context - 1 - sequence.fed));
-  }
-
-  // Puts what follows the longest match into the history, behind what is known: `most` tokens. Returns how many.
-  BLINK_FN uint32_t look_up(uint32_t i, uint32_t most) {
-    blink_sequence& sequence = c_.sequences[i];
-    uint32_t* const tokens = history(i);
-    const uint32_t end = known(sequence), longest = Min()(c_.longest_match, end - 1);
-    uint64_t hash = 0;
-    uint32_t from = 0;
-    for (uint32_t n = 1; most && n <= longest; ++n) {
-      hash = mix_bits(hash ^ tokens[end - n]);
-      if (n < c_.shortest_match) continue;
-      const uint32_t at = p_.load(place(i, hash, n));
-      if (at >= n && at < end && is_match(tokens, at, end, n)) from = at;
-    }
-    if (from == 0) from = sequence.source;
-    if (from == 0 || from >= end) return sequence.source = 0;
-    sequence.source = from;
-    // What is read may be a draft that was just written: what repeats itself goes on doing so.
-    for (uint32_t k = 0; k < most; ++k) tokens[end + k] = tokens[from + k];
-    return most;
-  }
-  BLINK_FN static bool is_match(const uint32_t* tokens, uint32_t at, uint32_t end, uint32_t n) {
-    for (uint32_t k = 1; k <= n; ++k)
-      if (tokens[at - k] != tokens[end - k]) return false;
-    return true;
-  }
-
-  // The tokens up to `position`, behind which another is known.
-  BLINK_FN void index(uint32_t i, uint32_t position) {
-    const uint32_t* const tokens = history(i);
-    uint64_t hash = 0;
-    for (uint32_t n = 1; n <= c_.longest_match && n <= position + 1; ++n) {
-      hash = mix_bits(hash ^ tokens[position + 1 - n]);
-      if (n >= c_.shortest_match) p_.store(place(i, hash, n), position + 1);
-    }
-  }
-  BLINK_FN uint32_t* place(uint32_t i, uint64_t hash, uint32_t n) const {
-    return c_.draft_places + uint64_t(i) * c_.n_draft_places + (mix_bits(hash + n) & (c_.n_draft_places - 1));
   }
 
   // The chance of a sequence's next draft. What was seen long ago says less.
@@ -285,6 +201,7 @@ class Drafts : private Sequences {
 
   P& p_;
   Steps<P>& steps_;
+  Lookup<P>& lookup_;
   // The same in every thread. They are not saved: another execution looks up at once.
   uint32_t rest_ = 0;        // steps that are still to be planned without a look-up
   uint32_t rest_after_ = 0;  // ... that were to be since the last one

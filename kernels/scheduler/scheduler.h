@@ -20,6 +20,7 @@
 #include "kv_events.h"
 #include "launch.h"
 #include "life.h"
+#include "lookup.h"
 #include "pages.h"
 #include "payload.h"
 #include "planner.h"
@@ -49,7 +50,8 @@ class Scheduler {
         payloads_(platform, config),
         places_(platform, config),
         prefix_(platform, config, steps_, events_, index_, pool_),
-        drafts_(platform, config, steps_),
+        lookup_(platform, config),
+        drafts_(platform, config, steps_, lookup_),
         requests_(platform, config, steps_, clock_, clients_, pool_, places_),
         life_(platform, config, steps_, clock_, pool_, requests_),
         turns_(platform, config, clock_, clients_, requests_),
@@ -85,7 +87,7 @@ class Scheduler {
       const bool launches = steps_.planned() && !steps_.window_is_used_up();
       if (launches) launch_.launch_planned();
       if (!launches && c_.kv_event_capacity) event_log_.tell();
-      if (!launches && !in_haste) drafts_.index_ahead();
+      if (!launches && !in_haste) lookup_.index_ahead();
       clock_.time_turn();
       if (!launches) p_.pause(steps_.in_flight() == 0);
     }
@@ -110,6 +112,7 @@ class Scheduler {
   Payloads<P> payloads_;
   GrammarPlaces<P> places_;
   PrefixCache<P> prefix_;
+  Lookup<P> lookup_;
   Drafts<P> drafts_;
   Requests<P> requests_;
   Life<P> life_;
