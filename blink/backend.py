@@ -90,7 +90,8 @@ FLAGS = (
     Flag("--speculative-config", "speculative_config", "JSON",
          'guess the next tokens of an answer from its own text and check them in one step, for example '
          '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2} '
-         "(default: no guesses)", parse_speculation, write=write_speculation, also=("-sc",)),
+         'or {"method": "suffix", "num_speculative_tokens": 5} (default: no guesses)',
+         parse_speculation, write=write_speculation, also=("-sc",)),
     Flag("--simulate-acceptance", "simulate_acceptance", "P1,P2,...",
          "accept guesses by chance, for measurements with random weights: the n-th with chance Pn, if those "
          "before it are (default: they are compared)", parse_acceptance),

@@ -43,6 +43,8 @@ class Limits:
     max_drafts: int = 0  # tokens of a sequence that a step checks beside the known one; 0: no speculation
     longest_match: int = 0  # tokens, behind whose earlier place drafts are looked up
     shortest_match: int = 0
+    drafts_per_matched_token: float = 0.0  # for each of its tokens, where several places vote; 0: none do
+    least_share: float = 0.0  # of the places, that has to agree with a draft then
     acceptance: tuple[float, ...] = ()  # of drafts, by chance; empty: they are compared
     copied_share: float = 0.0  # of answers' tokens that are made to repeat the prompt, for measurements
 

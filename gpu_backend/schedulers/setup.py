@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -123,10 +124,12 @@ class SchedulerSetup:
         """What drafts.h and lookup.h need."""
         for name in ("max_drafts", "max_verify_rows", "longest_match", "shortest_match"):
             config[name] = getattr(limits, name)
-        config["n_draft_places"] = min(
-            MOST_DRAFT_PLACES,
-            power_of_two(2 * limits.max_context * (1 + limits.longest_match - limits.shortest_match)),
-        )
+        config["drafts_per_matched_token"] = math.ceil(limits.drafts_per_matched_token * 2**16)
+        config["least_share"] = int(limits.least_share * 2**16)
+        lengths = 1 + limits.longest_match - limits.shortest_match
+        if limits.drafts_per_matched_token:
+            lengths = layout.SUFFIX_LENGTHS
+        config["n_draft_places"] = min(MOST_DRAFT_PLACES, power_of_two(2 * limits.max_context * lengths))
         places = limits.n_sequences * int(config["n_draft_places"])
         config["draft_places"] = self._memory.allocate(4 * places)
         config["simulates_acceptance"] = bool(limits.acceptance)

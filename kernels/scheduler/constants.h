@@ -24,6 +24,7 @@
 #define BLINK_TORN_RETRY_NS 20000ull /* a torn payload is read again after this and half the time it has been so */
 #define BLINK_STALL_NS 500000000ull  /* a turn of the loop that comes this late: the scheduler itself stood still */
 #define BLINK_STAGE_WORDS 4096       /* 16 loads of each thread: some 10 us across PCIe */
+#define BLINK_SUFFIX_LENGTHS 4       /* of a suffix, for whose hash the index of drafts has places (lookup.h) */
 #define BLINK_FIRST_RUNS 3           /* of a shape, before what it takes is known (S23) */
 #define BLINK_TRACE_STEPS 4096       /* the last steps, of which the trace is kept */
 #define BLINK_NO_PAGE 0xffffffffu

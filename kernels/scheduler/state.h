@@ -274,12 +274,14 @@ struct blink_scheduler_config {
   uint32_t max_grammar_words; /* of all grammars in device memory, and so of one; 0: none is taken */
   uint32_t priorities;        /* 0: nobody is more urgent than others, whatever descriptors say (S2) */
   /* Of speculation (drafts.h) */
-  uint32_t max_drafts;           /* of a sequence in one step, at most BLINK_MAX_DRAFTS; 0: there are none */
-  uint32_t max_verify_rows;      /* tokens of a step with drafts, at least max_batch */
-  uint32_t longest_match;        /* tokens: drafts follow an earlier place that ends with the same so many tokens ... */
-  uint32_t shortest_match;       /* ... or with as many as there are equal, but no fewer than these */
-  uint32_t n_draft_places;       /* of a sequence's index, a power of two */
-  uint32_t simulates_acceptance; /* not 0: drafts are accepted by chance, for measurement */
+  uint32_t max_drafts;      /* of a sequence in one step, at most BLINK_MAX_DRAFTS; 0: there are none */
+  uint32_t max_verify_rows; /* tokens of a step with drafts, at least max_batch */
+  uint32_t longest_match;   /* tokens: drafts follow an earlier place that ends with the same so many tokens ... */
+  uint32_t shortest_match;  /* ... or with as many as there are equal, but no fewer than these */
+  uint32_t drafts_per_matched_token; /* in 2^-16; not 0: the places that match longest vote (lookup.h), ... */
+  uint32_t least_share;              /* ... of which this share has to agree with a draft, in 2^-16 */
+  uint32_t n_draft_places;           /* of a sequence's index, a power of two */
+  uint32_t simulates_acceptance;     /* not 0: drafts are accepted by chance, for measurement */
   uint32_t copied_share; /* not 0: answers repeat their prompts but for some tokens, likewise: so many, in 2^-32 */
   uint32_t acceptance_chances[14]; /* BLINK_MAX_DRAFTS: of the n-th draft, if those before it are accepted, in 2^-32 */
   uint32_t* draft_places;          /* [tables.n_sequences][n_draft_places] where tokens of the history stood before */

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xdaef3b374f8bed6aull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x4a5e084fa4052702ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -162,7 +162,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "bl
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 552, "blink_scheduler_state.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1576, "blink_scheduler_state.clients");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67112, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 880, "blink_scheduler_config");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 888, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -222,15 +222,17 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_drafts) == 75
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, max_verify_rows) == 756, "blink_scheduler_config.max_verify_rows");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, longest_match) == 760, "blink_scheduler_config.longest_match");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, shortest_match) == 764, "blink_scheduler_config.shortest_match");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_draft_places) == 768, "blink_scheduler_config.n_draft_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, simulates_acceptance) == 772, "blink_scheduler_config.simulates_acceptance");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copied_share) == 776, "blink_scheduler_config.copied_share");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, acceptance_chances) == 780, "blink_scheduler_config.acceptance_chances");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, draft_places) == 840, "blink_scheduler_config.draft_places");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 848, "blink_scheduler_config.hash_key");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 856, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 864, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 872, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, drafts_per_matched_token) == 768, "blink_scheduler_config.drafts_per_matched_token");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, least_share) == 772, "blink_scheduler_config.least_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, n_draft_places) == 776, "blink_scheduler_config.n_draft_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, simulates_acceptance) == 780, "blink_scheduler_config.simulates_acceptance");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, copied_share) == 784, "blink_scheduler_config.copied_share");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, acceptance_chances) == 788, "blink_scheduler_config.acceptance_chances");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, draft_places) == 848, "blink_scheduler_config.draft_places");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 856, "blink_scheduler_config.hash_key");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 864, "blink_scheduler_config.arm_margin_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 872, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 880, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -437,6 +439,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, max_verify_rows) \
   X(blink_scheduler_config, longest_match) \
   X(blink_scheduler_config, shortest_match) \
+  X(blink_scheduler_config, drafts_per_matched_token) \
+  X(blink_scheduler_config, least_share) \
   X(blink_scheduler_config, n_draft_places) \
   X(blink_scheduler_config, simulates_acceptance) \
   X(blink_scheduler_config, copied_share) \

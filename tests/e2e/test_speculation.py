@@ -16,6 +16,7 @@ from limits import WAIT_S
 from serve_process import ServeProcess
 
 CONFIG = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
+BY_SUFFIX = {"method": "suffix", "num_speculative_tokens": 5}
 FLAGS = ("--max-batch=16", "--max-prefill-tokens=256")
 TASKS = ("repeat", "copy", "count_long", "lookup_long", "story", "table", "unicode", "spell")
 WAYS: dict[str, Body] = {
@@ -57,6 +58,16 @@ def servers() -> Iterator[tuple[ServeProcess, ServeProcess]]:
         for process in (plain, speculating):
             owned.callback(process.close)
         yield plain.wait_ready(), speculating.wait_ready()
+
+
+@pytest.fixture(scope="module")
+def by_suffix() -> Iterator[ServeProcess]:
+    """One that looks drafts up by suffix."""
+    process = ServeProcess(*FLAGS, f"--speculative-config={json.dumps(BY_SUFFIX)}")
+    try:
+        yield process.wait_ready()
+    finally:
+        process.close()
 
 
 def bodies(way: str, n: int, seed: int) -> list[Body]:
@@ -117,6 +128,20 @@ def test_drafts_are_counted(servers: tuple[ServeProcess, ServeProcess]) -> None:
     assert 0 < accepted <= counted(speculating, "spec_decode_num_draft_tokens")
     assert 0 < drafts <= counted(speculating, "spec_decode_num_draft_tokens")
     assert counted(plain, "spec_decode_num_drafts") == 0
+
+
+def test_the_same_answers_by_suffix(
+    servers: tuple[ServeProcess, ServeProcess], by_suffix: ServeProcess
+) -> None:
+    """Some of whose drafts were right, in a text that repeats itself."""
+    plain, _ = servers
+    asked = [body for way in ("greedy", "sampled") for body in bodies(way, 6, 3)]
+    asked += [{"prompt": "1 2 3 4 5 6 7 8 " * 4, "max_tokens": 100, "temperature": 0, "ignore_eos": True}]
+    assert answers(by_suffix, asked) == answers(plain, asked)
+    assert counted(by_suffix, "spec_decode_num_accepted_tokens") > 0
+    assert counted(by_suffix, "spec_decode_num_accepted_tokens") <= counted(
+        by_suffix, "spec_decode_num_draft_tokens"
+    )
 
 
 def test_one_request_that_is_cancelled_harms_no_other(servers: tuple[ServeProcess, ServeProcess]) -> None:

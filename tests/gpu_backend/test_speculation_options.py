@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -21,8 +21,13 @@ from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.options import BackendOptions, described_model, wanted_limits
 from gpu_backend.schedulers.base import SchedulerKind
 from gpu_backend.speculation import (
+    CACHED,
+    DEEPEST,
+    DEPTH,
+    FACTOR,
     LONGEST_MATCH,
     NO_SPECULATION,
+    SHARE,
     Speculation,
     parse_acceptance,
     parse_share,
@@ -32,7 +37,7 @@ from gpu_backend.speculation import (
 )
 
 Json = dict[str, Any]
-LONGEST_MESSAGE = 250
+LONGEST_MESSAGE = 300
 
 
 def told(parse: Callable[[str], object], text: str) -> str:
@@ -93,7 +98,7 @@ def test_the_methods_names(names: Json) -> None:
     [
         ({"method": "eagle3", "model": "some/head"}, "'eagle3' is not supported"),
         ({"method": "mtp"}, "'mtp' is not supported"),
-        ({"method": "suffix"}, "'suffix' is not supported"),
+        ({"method": "SUFFIX"}, "'SUFFIX' is not supported"),
         ({"method": "draft_model", "model": "small/model"}, "'draft_model' is not supported"),
         ({"model": "small/model"}, "'small/model' is not supported"),
         ({"method": "ngram", "model": "small/model"}, "'small/model' is not supported"),
@@ -101,7 +106,14 @@ def test_the_methods_names(names: Json) -> None:
         ({"method": {"ngram": 1}}, "{'ngram': 1} is not supported"),
         ({"method": "NGRAM"}, "'NGRAM' is not supported"),
         ({"draft_tensor_parallel_size": 1}, "'draft_tensor_parallel_size' is not supported"),
-        ({"suffix_decoding_max_tree_depth": 24}, "'suffix_decoding_max_tree_depth' is not supported"),
+        (
+            {"suffix_decoding_max_tree_depth": 24},
+            "'suffix_decoding_max_tree_depth' is not supported by 'ngram'",
+        ),
+        ({"method": "suffix", "prompt_lookup_max": 4}, "'prompt_lookup_max' is not supported by 'suffix'"),
+        ({"method": "suffix", "suffix_decoding_depth": 4}, "'suffix_decoding_depth' is not supported"),
+        ({"method": "suffix", "model": "small/model"}, "'small/model' is not supported"),
+        ({"method": "suffix", "model": "ngram"}, "method is 'suffix', but model is 'ngram'"),
         ({"prompt_lookup_maximum": 4}, "'prompt_lookup_maximum' is not supported"),
         ({"\x1b[31m\n": 1}, "'\\x1b[31m\\n' is not supported"),
         ({"\ud800": 1}, "'\\ud800' is not supported"),
@@ -109,6 +121,65 @@ def test_the_methods_names(names: Json) -> None:
 )
 def test_what_is_not_supported_is_named(fields: Json, named: str) -> None:
     assert named in refused(json.dumps({"num_speculative_tokens": 4, **fields}))
+
+
+def by_suffix(**fields: object) -> str:
+    return json.dumps({"method": "suffix", **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({}, Speculation(12, 23, 1, 1, 0.1)),
+        ({"num_speculative_tokens": 5}, Speculation(5, 23, 1, 1, 0.1)),
+        (
+            {"num_speculative_tokens": None, DEPTH: None, FACTOR: None, SHARE: None},
+            Speculation(12, 23, 1, 1, 0.1),
+        ),
+        ({DEPTH: 32, FACTOR: 2.0, SHARE: 0.05, CACHED: 0}, Speculation(14, 31, 1, 2, 0.05)),
+        ({DEPTH: 64, FACTOR: 0.1, SHARE: 1}, Speculation(5, 63, 1, 0.1, 1)),
+        ({DEPTH: 11, FACTOR: 0.1, SHARE: 0}, Speculation(1, 10, 1, 0.1, 0)),
+        ({DEPTH: 2, CACHED: None}, Speculation(1, 1, 1, 1, 0.1)),
+        ({"model": "suffix", FACTOR: 10**400}, None),
+        ({"model": "suffix", FACTOR: 1e300}, Speculation(14, 23, 1, 14, 0.1)),
+    ],
+)
+def test_suffix_has_vllms_defaults_and_its_depth_bounds_drafts(
+    fields: Json, wanted: Speculation | None
+) -> None:
+    """A match and its drafts are no more tokens than the depth says, together."""
+    if wanted is None:
+        assert FACTOR in refused(by_suffix(**fields))
+    else:
+        assert parse_speculation(by_suffix(**fields)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "wrong"),
+    [
+        (DEPTH, "a whole number from 2 to 64", (0, 1, 65, 24.0, "24", True, [24], 10**30)),
+        (FACTOR, "a number, at least 0", (-0.1, "1", True, [1], float("inf"), float("nan"), 10**400)),
+        (SHARE, "a number, from 0 to 1", (-0.1, 1.01, "0.1", False, {}, float("inf"), float("nan"))),
+        (
+            CACHED,
+            "0 or left out: drafts are not looked up in other requests' answers",
+            (1, 10000, -1, 0.0, "0", False),
+        ),
+        ("num_speculative_tokens", "a whole number from 1 to 14", (0, 15, 24, "5")),
+    ],
+)
+def test_a_wrong_value_of_suffix_is_named_with_its_bounds(
+    name: str, bounds: str, wrong: tuple[object, ...]
+) -> None:
+    for value in wrong:
+        message = refused(by_suffix(**{name: value}))
+        assert message.startswith(f"{name} is ")
+        assert f"it must be {bounds}" in message
+
+
+def test_a_factor_and_a_depth_that_allow_no_draft() -> None:
+    for fields in ({FACTOR: 0}, {FACTOR: 0.01}, {FACTOR: 0.4, DEPTH: 3}):
+        assert "there would never be a draft" in refused(by_suffix(**fields))
 
 
 WRONG = (0, -1, 17, 10**30, 3.0, 0.5, "4", "", True, False, [4], {"a": 4})
@@ -177,6 +248,16 @@ def test_what_is_written_is_read_again(drafts: int, a: int, b: int) -> None:
     assert parse_speculation(write_speculation(wanted)) == wanted
 
 
+@given(st.integers(1, MAX_DRAFTS), st.integers(16, DEEPEST), st.floats(0.1, 1e9), st.floats(0, 1))
+def test_what_is_written_of_suffix_is_read_again(
+    drafts: int, depth: int, factor: float, share: float
+) -> None:
+    text = by_suffix(**{"num_speculative_tokens": drafts, DEPTH: depth, FACTOR: factor, SHARE: share})
+    wanted = parse_speculation(text)
+    assert parse_speculation(write_speculation(wanted)) == wanted
+    assert 1 <= wanted.max_drafts <= drafts
+
+
 @given(st.text())
 def test_any_text_is_told_in_short(text: str) -> None:
     told(parse_speculation, text)
@@ -228,9 +309,10 @@ def test_a_scheduler_that_a_host_drives_has_no_drafts(options: Json, scheduler: 
 
 
 def test_limits_have_what_is_asked_for() -> None:
-    limits = limits_of(speculative_config=Speculation(3, 4, 2), simulate_edits=0.9)
-    found = (limits.max_drafts, limits.longest_match, limits.shortest_match, limits.acceptance)
-    assert (*found, limits.copied_share) == astuple(Speculation(3, 4, 2, copied_share=0.9))
+    config = Speculation(3, 4, 2, 1.5, 0.25)
+    limits = limits_of(speculative_config=config, simulate_edits=0.9)
+    wanted = asdict(replace(config, copied_share=0.9))
+    assert {name: getattr(limits, name) for name in wanted} == wanted
     assert limits.max_verify_rows >= limits.max_batch
     plain = limits_of()
     assert (plain.max_drafts, plain.max_verify_rows) == (0, 0)

@@ -12,10 +12,9 @@ from limits import PROGRAM_S
 Play = Callable[..., None]
 
 
-@pytest.fixture(scope="module")
-def play(build_program: Callable[..., Path]) -> Play:
-    """play(script): runs a script of simulator/drafts.cpp."""
-    program = build_program("drafts", ["tests/kernels/simulator/drafts.cpp"], "-O1")
+def player(build_program: Callable[..., Path], name: str) -> Play:
+    """play(script): runs a script of that program of the simulator."""
+    program = build_program(name, [f"tests/kernels/simulator/{name}.cpp"], "-O1")
 
     def run(script: str) -> None:
         done = subprocess.run([program, script], capture_output=True, text=True, timeout=PROGRAM_S)
@@ -24,9 +23,20 @@ def play(build_program: Callable[..., Path]) -> Play:
     return run
 
 
-def test_right_drafts_save_steps(play: Play) -> None:
+@pytest.fixture(scope="module")
+def play(build_program: Callable[..., Path]) -> Play:
+    return player(build_program, "drafts")
+
+
+@pytest.fixture(scope="module")
+def look_up(build_program: Callable[..., Path]) -> Play:
+    return player(build_program, "lookups")
+
+
+@pytest.mark.parametrize("script", ["right", "right_by_suffix"])
+def test_right_drafts_save_steps(play: Play, script: str) -> None:
     """S23: and each token is what it is without."""
-    play("right")
+    play(script)
 
 
 @pytest.mark.parametrize("script", ["stop_id_within", "end_within"])
@@ -41,7 +51,8 @@ def test_nobody_leaves_for_drafts(play: Play) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["conversation_of_tokens", "conversation_of_pairs", "conversation_of_pages"]
+    "script",
+    ["conversation_of_tokens", "conversation_of_pairs", "conversation_of_pages", "conversation_by_suffix"],
 )
 def test_all_that_drafts_have_filled_is_found(play: Play, script: str) -> None:
     """S16: of pages of 1, 2 and 16 tokens, of which a step may fill several."""
@@ -62,3 +73,21 @@ def test_drafts_share_the_rows_that_there_are(play: Play) -> None:
 def test_steps_are_launched_early_where_drafts_are_worth_nothing(play: Play, script: str) -> None:
     """S23: only now and then does a step wait for the tokens of the one before it."""
     play(script)
+
+
+@pytest.mark.parametrize("script", ["random_histories", "any_index"])
+def test_drafts_follow_an_earlier_place_that_matches(look_up: Play, script: str) -> None:
+    """By suffix: what is drafted has stood there behind the same tokens, and is no longer than these allow,
+    even if the index says anything at all."""
+    look_up(script)
+
+
+def test_places_that_match_as_long_vote(look_up: Play) -> None:
+    """By suffix: what followed most often is drafted, and nothing that too few agree with."""
+    look_up("most_decide")
+
+
+@pytest.mark.parametrize("script", ["copied_with_a_change", "repeated"])
+def test_a_copy_goes_on(look_up: Play, script: str) -> None:
+    """By suffix: behind a word that was changed, and over the end of what is known."""
+    look_up(script)

@@ -41,6 +41,7 @@ class Sizes(ctypes.Structure):
         ("priorities", ctypes.c_uint32),
         ("max_drafts", ctypes.c_uint32),
         ("verify_rows", ctypes.c_uint32),
+        ("suffix", ctypes.c_uint32),
     ]
 
 
@@ -119,6 +120,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         priorities=draw(st.sampled_from([0, 0, 2, 5, 256])),
         max_drafts=draw(st.sampled_from([0, 1, 3, 14])),
         verify_rows=draw(st.integers(0, 64)),
+        suffix=draw(st.sampled_from([0, 1])),
         **draw(
             st.sampled_from(
                 [told(0), told(1), told(5), told(64), told(1000), kept(3, 1), kept(40, 4), kept(200, 30)]
@@ -199,7 +201,7 @@ def covered(run_simulation: Callable[..., Coverage], worlds: int) -> dict[str, i
         sizes = Sizes(
             48, 3, rng.randint(4, 24), 160, 4, rng.randint(50, 120), 64, 4, arm_margin_ns, mixed_share=16,
             prefix_cache=1, stage_words=rng.choice([10, 4096]), grammar_words=rng.choice([400, 4096]),
-            max_drafts=rng.choice([0, 3, 14]), verify_rows=40,
+            max_drafts=rng.choice([0, 3, 14]), verify_rows=40, suffix=rng.choice([0, 1]),
             **rng.choice([told(4), told(40), kept(60, 4)]),
         )  # fmt: skip
         coverage = run_simulation(seed, sizes, 3000)
@@ -262,11 +264,11 @@ def test_more_than_1000_steps_in_one_request(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy_threads", [1, 4])
+@pytest.mark.parametrize(("policy_threads", "seed"), [(1, 7), (4, 7), (4, 8)])
 def test_no_data_race_between_frontends_policy_and_engine(
-    build_program: Callable[..., Path], policy_threads: int
+    build_program: Callable[..., Path], policy_threads: int, seed: int
 ) -> None:
-    """Producer, scheduler threads and engine under ThreadSanitizer (S11)."""
+    """Producer, scheduler threads and engine under ThreadSanitizer (S11). An odd seed: drafts by suffix."""
     program = build_program(
         "threads-tsan",
         ["tests/kernels/simulator/threads.cpp", "kernels/scheduler/emulation.cpp"],
@@ -274,7 +276,7 @@ def test_no_data_race_between_frontends_policy_and_engine(
         "-fsanitize=thread",
     )
     done = subprocess.run(
-        [program, str(policy_threads), "4", "7"], capture_output=True, text=True, timeout=PROGRAM_S
+        [program, str(policy_threads), "4", str(seed)], capture_output=True, text=True, timeout=PROGRAM_S
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert "WARNING: ThreadSanitizer" not in done.stderr

@@ -17,6 +17,10 @@ constexpr Sizes speculating(Sizes sizes, uint32_t max_drafts, uint32_t verify_ro
   sizes.verify_rows = verify_rows;
   return sizes;
 }
+constexpr Sizes by_suffix(Sizes sizes) {
+  sizes.suffix = 1;
+  return sizes;
+}
 constexpr uint64_t kArmMargin = 5000;
 constexpr uint32_t kTightPages = 200;
 constexpr Sizes kPlain{96, 1, 8, 1024, 1, 4096, 512, 8, kArmMargin};
@@ -241,12 +245,14 @@ void nothing_right(ScriptedSimulation& w) {
 
 constexpr Script kScripts[] = {
     {"right", right, kRoomy},
+    {"right_by_suffix", right, by_suffix(kRoomy)},
     {"stop_id_within", stop_id_within, kRoomy},
     {"end_within", end_within, kRoomy},
     {"short_of_pages", short_of_pages, kTight},
     {"conversation_of_tokens", conversation, kRoomy},
     {"conversation_of_pairs", conversation, kPairs},
     {"conversation_of_pages", conversation, kWide},
+    {"conversation_by_suffix", conversation, by_suffix(kWide)},
     {"cancel", cancel, kRoomy},
     {"few_rows", few_rows, kFew},
     {"nothing_found", nothing_found, kRoomy},

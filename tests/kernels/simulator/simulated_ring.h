@@ -23,6 +23,7 @@ struct Sizes {
   uint32_t priorities = 0;     // that requests have, around 0; at most 256
   uint32_t max_drafts = 0;     // of a sequence in one step
   uint32_t verify_rows = 0;    // of a step with drafts, beside max_batch
+  uint32_t suffix = 0;         // not 0: drafts are looked up by that method
 };
 
 class SimulatedRing {
@@ -94,8 +95,10 @@ class SimulatedRing {
     for (uint32_t n = 0; n <= verify_rows; ++n) c.verify_lookup[n] = n <= half ? 6 : 7;
     c.max_drafts = z.max_drafts;
     c.max_verify_rows = verify_rows;
-    c.longest_match = 4;
+    c.longest_match = z.suffix ? 23 : 4;
     c.shortest_match = 1;
+    c.drafts_per_matched_token = z.suffix ? 1 << 16 : 0;
+    c.least_share = z.suffix ? (1 << 16) / 10 : 0;
     c.n_draft_places = 64;
     c.draft_places = array<uint32_t>(uint64_t(t.n_sequences) * c.n_draft_places);
     c.host_pages = z.host_pages;

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   sizes.priorities = 3;
   sizes.max_drafts = 5;
   sizes.verify_rows = 40;
+  sizes.suffix = std::atoi(argv[3]) % 2;
   sizes.kv_event_capacity = tells ? 32 : 0;
   SimulatedRing ring(sizes);
   Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages, ring.sizes.host_pages}};
