@@ -16,7 +16,7 @@ from gpu_backend.backend import SchedulerHangs, run
 from gpu_backend.devices.select import ENGINES
 from gpu_backend.messages import say
 from gpu_backend.models.quantization import QUANTIZATIONS
-from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions
+from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions, parse_target
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from gpu_backend.speculation import parse_acceptance, parse_share, parse_speculation, write_speculation
@@ -105,6 +105,9 @@ FLAGS = (
          "prompt tokens in a step beside requests that are being answered, at least: more bring prompts in "
          "sooner, fewer keep the time between two tokens short (default: what costs those requests little)",
          count),
+    Flag("--target-itl", "target_itl", "MS",
+         "milliseconds between two tokens of a request: a step has no more of prompts than fits, but always "
+         "some (default: none; very long prompts at most double that time)", parse_target),
     Flag("--threads", "threads", "N", "threads that compute, on the CPU (default: one a core)", count),
     Flag("--served-model-name", "model_name", "NAME",
          "the model's name in requests and answers (default: the directory's name)"),

@@ -26,7 +26,7 @@ MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
 MAX_DRAFTS = 14
 GRAMMAR_STATES = 16
-STEP_LAYOUT_HASH = 0x3d486f1b79bd32e9
+STEP_LAYOUT_HASH = 0x4ee3c1fed0a907b5
 
 
 class Emit(IntEnum):
@@ -51,9 +51,9 @@ Shape = np.dtype({
 })
 
 StepHead = np.dtype({
-    "names": ["id", "kind", "shape", "n_tokens", "batch_size", "n_decode", "has_drafts", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "slots_done", "pad1"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (96,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("u1", (92,))],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 128, 136, 144, 152, 160, 164],
+    "names": ["id", "kind", "shape", "n_tokens", "batch_size", "n_decode", "has_drafts", "work", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "slots_done", "pad1"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (92,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("u1", (92,))],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 128, 136, 144, 152, 160, 164],
     "itemsize": 256,
 })
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from ringbuffer.token_bytes import has_bytes
 KV_CACHE_DTYPES = ("auto", "bf16", "fp8")
 SCHEDULING_POLICIES = FCFS, PRIORITY = ("fcfs", "priority")
 SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
+LEAST_TARGET_MS, MOST_TARGET_MS = 0.1, 60_000  # of the time between two tokens
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class BackendOptions:
     simulate_edits: float | None = None  # answers repeat so much of their prompts, likewise
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
+    target_itl: float | None = None  # milliseconds
     threads: int | None = None
     model_name: str | None = None
     random_weights: bool = False
@@ -130,6 +133,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         mixed_share=share,
         prefix_cache=options.prefix_cache,
         attention_keys=attention_keys(config),
+        target_itl_ns=round((options.target_itl or 0) * 1e6),
         priorities=options.scheduling_policy == PRIORITY,
         grammar_words=grammar_words(options),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),
@@ -150,6 +154,20 @@ def caches_fp8(wanted: str, config: Model) -> bool:
         raise ValueError(f"kv-cache-dtype is {wanted}, it must be one of {', '.join(KV_CACHE_DTYPES)}")
     made_for_fp8 = config.quantization is not None and config.quantization.kv_cache
     return wanted == "fp8" or (wanted == "auto" and made_for_fp8)
+
+
+def parse_target(text: str) -> float:
+    """Milliseconds. Raises ValueError."""
+    try:
+        target = float(text)
+    except ValueError:
+        target = math.nan
+    if not LEAST_TARGET_MS <= target <= MOST_TARGET_MS:
+        raise ValueError(
+            f"'{text:.80}' is not a time between tokens, which is a number of milliseconds from "
+            f"{LEAST_TARGET_MS} to {MOST_TARGET_MS}"
+        )
+    return target
 
 
 def attention_keys(config: Model) -> int:

@@ -77,7 +77,8 @@ struct blink_step_head {
   uint32_t n_decode;   /* the first tokens and batch slots, of sequences that decode: all of a decode step, none of a
                           prefill step */
   uint32_t has_drafts; /* a sequence that decodes has several tokens */
-  uint8_t pad0[96];
+  uint32_t work;       /* what the step computes, in tokens that see no keys (S15) */
+  uint8_t pad0[92];
   /* E */
   uint64_t start_ns;   /* %globaltimer when the step's gate opened */
   uint64_t sample_ns;  /* %globaltimer when its logits were there and sampling began */

@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x3d486f1b79bd32e9ull
+#define BLINK_STEP_LAYOUT_HASH 0x4ee3c1fed0a907b5ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -20,7 +20,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_tokens) == 16, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, batch_size) == 20, "blink_step_head.batch_size");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, n_decode) == 24, "blink_step_head.n_decode");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, has_drafts) == 28, "blink_step_head.has_drafts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad0) == 32, "blink_step_head.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, work) == 32, "blink_step_head.work");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad0) == 36, "blink_step_head.pad0");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, start_ns) == 128, "blink_step_head.start_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, sample_ns) == 136, "blink_step_head.sample_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, done_ns) == 144, "blink_step_head.done_ns");
@@ -89,6 +90,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_
   X(blink_step_head, batch_size) \
   X(blink_step_head, n_decode) \
   X(blink_step_head, has_drafts) \
+  X(blink_step_head, work) \
   X(blink_step_head, pad0) \
   X(blink_step_head, start_ns) \
   X(blink_step_head, sample_ns) \

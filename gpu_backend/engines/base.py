@@ -34,6 +34,7 @@ class Limits:
     mixed_share: int = MIXED_SHARE  # of prompts in a mixed step, at least (S15); 0: the engine's choice
     prefix_cache: bool = True  # pages outlive their requests, for prompts that begin alike (S16)
     attention_keys: int = 0  # keys that double the cost of a prompt's token (S15); 0: no number does
+    target_itl_ns: int = 0  # that a step takes at most beside sequences that decode, if it can (S15); 0: none
     host_pages: int = 0  # pages in host memory, beside total_pages on the device (S19)
     copied_pages: int = 0  # between the two by one step, at most
     priorities: bool = False  # requests with a lower priority come before others (S2)

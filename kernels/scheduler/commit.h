@@ -10,24 +10,25 @@
 #include "pages.h"
 #include "prefix.h"
 #include "requests.h"
+#include "step_times.h"
 #include "steps.h"
 #include "tables.h"
 
 namespace blink {
 
-constexpr uint64_t kMostGapNs = 200000;  // that a step's own time includes: more is not its shape's doing
-
 template <class P>
 class Commit : private Tables {
  public:
   BLINK_FN Commit(P& platform, const blink_scheduler_config& config, Steps<P>& steps, Clock<P>& clock,
-                  PagePool<P>& pool, PrefixCache<P>& prefix, Drafts<P>& drafts, Requests<P>& requests, Life<P>& life)
+                  PagePool<P>& pool, PrefixCache<P>& prefix, StepTimes<P>& times, Drafts<P>& drafts,
+                  Requests<P>& requests, Life<P>& life)
       : Tables(config),
         p_(platform),
         steps_(steps),
         clock_(clock),
         pool_(pool),
         prefix_(prefix),
+        times_(times),
         drafts_(drafts),
         requests_(requests),
         life_(life) {}
@@ -217,16 +218,7 @@ class Commit : private Tables {
   // A gap counts when the next step was ready: it was planned while this one ran, or in the same turn of the loop that
   // saw it end.
   BLINK_FN void record_times(const blink_step_head& head) {
-    blink_shape_time& time = c_.shape_times[head.shape];
-    const uint64_t duration = since(head.start_ns, head.done_ns);
-    time.expected_ns = duration < time.expected_ns || !time.expected_ns
-                           ? duration
-                           : time.expected_ns + (duration - time.expected_ns) / 8;
-    time.total_ns += duration;
-    ++time.steps;
-    const uint64_t gap = s_.last_done_ns ? Min()(since(s_.last_done_ns, head.start_ns), kMostGapNs) : 0;
-    time.usual_ns = usual_time(time, duration + gap);
-    time.last_step = head.id;
+    times_.record(head);
     if (s_.last_done_ns && head.start_ns >= s_.last_done_ns) {
       const uint64_t bin = (head.start_ns - s_.last_done_ns) / BLINK_GAP_BIN_NS;
       ++s_.gap_histogram[bin < BLINK_GAP_BINS ? bin : BLINK_GAP_BINS - 1];
@@ -243,13 +235,6 @@ class Commit : private Tables {
     show(head);
   }
 
-  // The first runs of a shape may be slow for reasons of their own, and so may a single later one.
-  BLINK_FN static uint64_t usual_time(const blink_shape_time& time, uint64_t period) {
-    if (time.steps <= 1) return period;
-    if (time.steps <= BLINK_FIRST_RUNS) return Min()(time.usual_ns, period);
-    return time.usual_ns - time.usual_ns / 8 + Min()(period, time.usual_ns + time.usual_ns / 4) / 8;
-  }
-
   // In the ring, for whoever watches.
   BLINK_FN void show(const blink_step_head& head) {
     blink_shown_step& shown = c_.header->steps[head.id % BLINK_SHOWN_STEPS];
@@ -264,6 +249,7 @@ class Commit : private Tables {
   Clock<P>& clock_;
   PagePool<P>& pool_;
   PrefixCache<P>& prefix_;
+  StepTimes<P>& times_;
   Drafts<P>& drafts_;
   Requests<P>& requests_;
   Life<P>& life_;

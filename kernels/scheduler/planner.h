@@ -17,6 +17,7 @@
 #include "preemption.h"
 #include "prefix.h"
 #include "sequences.h"
+#include "step_times.h"
 #include "steps.h"
 #include "turns.h"
 
@@ -38,12 +39,13 @@ struct Lengths {
 template <class P>
 class Planner : private Sequences {
  public:
-  BLINK_FN Planner(P& platform, const blink_scheduler_config& config, Steps<P>& steps, PagePool<P>& pool,
-                   PrefixCache<P>& prefix, Drafts<P>& drafts, Turns<P>& turns, Copies<P>& copies,
+  BLINK_FN Planner(P& platform, const blink_scheduler_config& config, Steps<P>& steps, StepTimes<P>& times,
+                   PagePool<P>& pool, PrefixCache<P>& prefix, Drafts<P>& drafts, Turns<P>& turns, Copies<P>& copies,
                    Admission<P>& admission, Preemption<P>& preemption)
       : Sequences(config),
         p_(platform),
         steps_(steps),
+        times_(times),
         pool_(pool),
         prefix_(prefix),
         drafts_(drafts),
@@ -147,27 +149,49 @@ class Planner : private Sequences {
   }
 
   // Tokens of a step of prompts and `n_decode` tokens of sequences that decode, of `n` requests in all that run or
-  // could (S15). In balance prompts come in as fast as answers go out: with each output token, as much of a prompt as
-  // the requests have on average. A longer prompt, or many, come in in larger parts, or they would wait for many steps.
-  // Less than `mixed_share` would save nothing, and a shape is filled to the last token, because its matmuls run at its
-  // capacity.
+  // could (S15). A shape is filled to the last token, because its matmuls run at its capacity.
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const {
+    const uint32_t share = Min()(prompt_share(n_decode, n), c_.max_prefill_tokens);
+    const uint32_t wanted = Min()(n_decode + share, c_.max_mixed_tokens);
+    if (!c_.target_itl_ns) return Min()(mixed_shape(wanted).tokens, n_decode + c_.max_prefill_tokens);
+    // Padding counts, too.
+    const uint32_t most = Max()(times_.work_within(c_.target_itl_ns), n_decode + BLINK_LEAST_PROMPT);
+    return Min()(wanted, Min()(largest_within(most), n_decode + c_.max_prefill_tokens));
+  }
+  BLINK_FN const blink_shape& mixed_shape(uint32_t tokens) const {
+    return c_.shapes[c_.mixed_lookup[granules(tokens)]];
+  }
+  // The tokens of the largest mixed shape that has at most so many, or of the smallest one.
+  BLINK_FN uint32_t largest_within(uint32_t tokens) const {
+    const uint32_t smallest = c_.mixed_lookup[0];
+    uint32_t shape = c_.mixed_lookup[granules(Min()(tokens, c_.max_mixed_tokens))];
+    while (shape > smallest && c_.shapes[shape].tokens > tokens) --shape;
+    return c_.shapes[shape].tokens;
+  }
+
+  // Tokens of prompts that a step should have beside `n_decode` tokens of sequences that decode (S15). In balance
+  // prompts come in as fast as answers go out: with each output token, as much of a prompt as the requests have on
+  // average. A longer prompt, or many, come in in larger parts, or they would wait for many steps; but one that even
+  // the largest parts do not bring in soon makes no step longer than some decode steps. Less than `mixed_share` would
+  // save nothing.
+  BLINK_FN uint32_t prompt_share(uint32_t n_decode, uint32_t n) const {
+    const uint64_t very_long = BLINK_PROMPT_STEPS * uint64_t(c_.max_mixed_tokens);
     uint64_t there = 0;
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       const blink_sequence& sequence = c_.sequences[i];
       if (!prefilling(sequence) && sequence.use != BLINK_SEQUENCE_STAGED) continue;
-      const uint64_t length = sequence.prefill_end - sequence.cached;
+      const uint64_t length = Min()(uint64_t(sequence.prefill_end - sequence.cached), very_long + 1);
       there = Lengths()(there, length << 32 | length);
     }
     there = p_.reduce(there, Lengths());
     const uint64_t longest = there >> 32, all = uint32_t(there);
-    const uint64_t some = Min()(all / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
-    const uint64_t part = Max()(Max()(longest / BLINK_PROMPT_STEPS, some), all / BLINK_BACKLOG_STEPS);
+    const uint64_t slow = times_.work_within(times_.decode_ns() * BLINK_SLOWEST_PACE);
+    const uint64_t part = longest > very_long ? slow - Min()(slow, uint64_t(n_decode)) : longest / BLINK_PROMPT_STEPS;
+    const uint64_t many = longest > very_long ? all - longest : all;
+    const uint64_t some = Min()(many / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
+    const uint64_t backlog = Max()(some, many / BLINK_BACKLOG_STEPS);
     const uint64_t balance = n * (s_.ended_prompts + BLINK_USUAL_PROMPT) / (s_.ended_outputs + BLINK_USUAL_OUTPUT);
-    const uint32_t share =
-        Min()(uint64_t(c_.max_prefill_tokens), Max()(Max()(balance, part), uint64_t(c_.mixed_share)));
-    const uint32_t shape = c_.mixed_lookup[granules(Min()(n_decode + share, c_.max_mixed_tokens))];
-    return Min()(c_.shapes[shape].tokens, n_decode + c_.max_prefill_tokens);
+    return uint32_t(Max()(Max()(balance, part), Max()(backlog, uint64_t(c_.mixed_share))));
   }
 
   // Packs chunks of prompts behind the sequences that decode until the step has `limit` tokens; admits waiting requests
@@ -309,6 +333,7 @@ class Planner : private Sequences {
 
   P& p_;
   Steps<P>& steps_;
+  StepTimes<P>& times_;
   PagePool<P>& pool_;
   PrefixCache<P>& prefix_;
   Drafts<P>& drafts_;

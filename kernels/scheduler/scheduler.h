@@ -29,6 +29,7 @@
 #include "prefix_index.h"
 #include "requests.h"
 #include "staging.h"
+#include "step_times.h"
 #include "steps.h"
 #include "turns.h"
 
@@ -46,6 +47,7 @@ class Scheduler {
         steps_(platform, config),
         clients_(platform, config),
         clock_(platform, config, steps_),
+        times_(config),
         event_log_(platform, config, steps_, clock_, events_),
         payloads_(platform, config),
         places_(platform, config),
@@ -57,13 +59,13 @@ class Scheduler {
         turns_(platform, config, clock_, clients_, requests_),
         grammars_(platform, config, payloads_, places_, requests_),
         staging_(platform, config, steps_, clock_, index_, payloads_, requests_, life_, turns_, grammars_),
-        commit_(platform, config, steps_, clock_, pool_, prefix_, drafts_, requests_, life_),
+        commit_(platform, config, steps_, clock_, pool_, prefix_, times_, drafts_, requests_, life_),
         copies_(platform, config, steps_, index_, pool_, prefix_, turns_),
         launch_(platform, config, steps_, clock_, life_),
         admission_(platform, config, clock_, clients_, pool_, prefix_, requests_, turns_, grammars_, staging_),
         intake_(platform, config, steps_, clock_, event_log_, requests_, life_, staging_),
         preemption_(platform, config, clients_, pool_, prefix_, requests_, turns_, admission_),
-        planner_(platform, config, steps_, pool_, prefix_, drafts_, turns_, copies_, admission_, preemption_) {}
+        planner_(platform, config, steps_, times_, pool_, prefix_, drafts_, turns_, copies_, admission_, preemption_) {}
 
   // Runs until the launch window is used up or the backend says stop. Nothing runs when it returns, but after a fault.
   BLINK_FN Exit run() {
@@ -74,12 +76,13 @@ class Scheduler {
       payloads_.begin_turn();
       const uint64_t completed = broadcast(p_, p_.thread() == 0 ? p_.acquire(c_.tables.completed) : 0);
       if (steps_.window_is_used_up() && completed == steps_.launched()) return launch_.relaunch();
+      const bool has_just_scanned = intake_.has_just_scanned();  // when the step had ended, whatever its commit takes
       commit_.take_completions(completed);
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
       // A scan does not delay a step with drafts either, which is planned when the running one has ended (S23).
-      const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && intake_.has_just_scanned();
+      const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && has_just_scanned;
       const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();
       if (!steps_.planned() && settled && clock_.plan_is_due())
@@ -108,6 +111,7 @@ class Scheduler {
   Steps<P> steps_;
   Clients<P> clients_;
   Clock<P> clock_;
+  StepTimes<P> times_;
   KvEventLog<P> event_log_;
   Payloads<P> payloads_;
   GrammarPlaces<P> places_;

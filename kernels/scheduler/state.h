@@ -150,6 +150,12 @@ struct blink_shape_time {
   uint64_t last_step; /* the id of the last one that was counted */
 };
 
+/* What mixed steps took, of which the last ones count most (step_times.h): sums over steps, of the work w in each, in
+ * 1,024 tokens, and of their microseconds t. */
+struct blink_mixed_times {
+  float n, w, ww, t, wt;
+};
+
 /* What one step was and when, for benchmarks: at [id % BLINK_TRACE_STEPS]. The engine's clock and the scheduler's are
  * the same unless a host drives a GPU. */
 struct blink_step_trace {
@@ -202,6 +208,9 @@ struct blink_scheduler_state {
   uint64_t brought_back;  /* ... and back */
   uint64_t ended_prompts; /* tokens of requests that ended with an answer, the last ones counting most (S15) */
   uint64_t ended_outputs;
+  uint64_t decode_ns; /* what the last decode steps took; 0: none has run */
+  struct blink_mixed_times mixed_times;
+  uint32_t reserved2;
   struct blink_kv_event_state kv_events;
   uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
   struct blink_staging staging;
@@ -289,6 +298,7 @@ struct blink_scheduler_config {
   /* Launch the next step this long, 1/64 of a step and the time of planning before the running one's expected end; 0:
    * after it ended. */
   uint64_t arm_margin_ns;
+  uint64_t target_itl_ns; /* that a step takes at most beside sequences that decode, if it can (S15); 0: as S15 says */
   uint64_t scan_interval_ns; /* between scans of the ring while a step runs */
   uint64_t step_timeout_ns;  /* a step that takes longer is a fault */
 };

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x4a5e084fa4052702ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x74bd0c379ae6f419ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -108,6 +108,12 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, total_ns) == 8, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, steps) == 16, "blink_shape_time.steps");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, usual_ns) == 24, "blink_shape_time.usual_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shape_time, last_step) == 32, "blink_shape_time.last_step");
+BLINK_ASSERT(sizeof(struct blink_mixed_times) == 20, "blink_mixed_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, n) == 0, "blink_mixed_times.n");
+BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, w) == 4, "blink_mixed_times.w");
+BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, ww) == 8, "blink_mixed_times.ww");
+BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, t) == 12, "blink_mixed_times.t");
+BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, wt) == 16, "blink_mixed_times.wt");
 BLINK_ASSERT(sizeof(struct blink_step_trace) == 64, "blink_step_trace");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, id) == 0, "blink_step_trace.id");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, start_ns) == 8, "blink_step_trace.start_ns");
@@ -127,7 +133,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71208, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71240, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
@@ -153,16 +159,19 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, host_copies) == 12
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, brought_back) == 136, "blink_scheduler_state.brought_back");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 144, "blink_scheduler_state.ended_prompts");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 152, "blink_scheduler_state.ended_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 160, "blink_scheduler_state.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 208, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 224, "blink_scheduler_state.staging");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) == 248, "blink_scheduler_state.grammar_reading");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 280, "blink_scheduler_state.grammar_uses");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 288, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 552, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1576, "blink_scheduler_state.clients");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67112, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 888, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, decode_ns) == 160, "blink_scheduler_state.decode_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, mixed_times) == 168, "blink_scheduler_state.mixed_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved2) == 188, "blink_scheduler_state.reserved2");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 192, "blink_scheduler_state.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 240, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 256, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) == 280, "blink_scheduler_state.grammar_reading");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 312, "blink_scheduler_state.grammar_uses");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 320, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 584, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1608, "blink_scheduler_state.clients");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67144, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 896, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -231,8 +240,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, acceptance_chance
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, draft_places) == 848, "blink_scheduler_config.draft_places");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 856, "blink_scheduler_config.hash_key");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 864, "blink_scheduler_config.arm_margin_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 872, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 880, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, target_itl_ns) == 872, "blink_scheduler_config.target_itl_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 880, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 888, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -329,6 +339,11 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_shape_time, steps) \
   X(blink_shape_time, usual_ns) \
   X(blink_shape_time, last_step) \
+  X(blink_mixed_times, n) \
+  X(blink_mixed_times, w) \
+  X(blink_mixed_times, ww) \
+  X(blink_mixed_times, t) \
+  X(blink_mixed_times, wt) \
   X(blink_step_trace, id) \
   X(blink_step_trace, start_ns) \
   X(blink_step_trace, sample_ns) \
@@ -371,6 +386,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, brought_back) \
   X(blink_scheduler_state, ended_prompts) \
   X(blink_scheduler_state, ended_outputs) \
+  X(blink_scheduler_state, decode_ns) \
+  X(blink_scheduler_state, mixed_times) \
+  X(blink_scheduler_state, reserved2) \
   X(blink_scheduler_state, kv_events) \
   X(blink_scheduler_state, plan_ns) \
   X(blink_scheduler_state, staging) \
@@ -448,6 +466,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, draft_places) \
   X(blink_scheduler_config, hash_key) \
   X(blink_scheduler_config, arm_margin_ns) \
+  X(blink_scheduler_config, target_itl_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)
 // clang-format on

@@ -50,6 +50,7 @@ class Steps {
       head.batch_size = load.batch_slots;
       head.n_decode = n_decode;
       head.has_drafts = has_drafts;
+      head.work = load.work;
       head.fault = 0;
     }
     p_.sync();
