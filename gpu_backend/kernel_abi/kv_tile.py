@@ -2,3 +2,4 @@
 
 # fmt: off
 TILE_KEYS = 16
+GROUP_HEADS = 8

@@ -19,7 +19,14 @@ from gpu_backend.cuda.tensor_map import TENSOR_MAP_BYTES
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.append_kv import APPEND_THREADS
 from gpu_backend.kernel_abi.attention_plan import SPLIT_PLAN_THREADS, KvSplit
-from gpu_backend.kernel_abi.decode_unit_sm90 import ATTENTION_SHARED_BYTES, ATTENTION_THREADS, UNIT_HEADS
+from gpu_backend.kernel_abi.decode_unit_sm90 import (
+    ATTENTION_SHARED_BYTES,
+    ATTENTION_THREADS,
+    LARGEST_WIDE_HEAD,
+    UNIT_HEADS,
+    WIDE_UNIT_HEADS,
+    WIDE_UNIT_ROWS,
+)
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.ops.attention import DecodeAttention, DecodePlan, Heads, Reach
 from gpu_backend.ops.gpu import Target
@@ -50,10 +57,19 @@ class KvSplitLimits:
         return struct.pack("<4I", self.usual, self.least, self.longest, self.most)
 
 
+def unit_heads(heads: Heads, verifies: bool) -> int:
+    """Query heads of a unit at most. Those of a step that verifies are wide, unless the rows that a wide unit
+    has room for fit another one, too, or heads are too large."""
+    gains = WIDE_UNIT_ROWS * heads.ratio > UNIT_HEADS and heads.dim <= LARGEST_WIDE_HEAD
+    return WIDE_UNIT_HEADS if verifies and gains else UNIT_HEADS
+
+
 def sharing_rows(heads: Heads) -> int:
     """Rows of a sequence that may share splits in a step that verifies: as many as a unit has query heads
-    for."""
-    return max(1, UNIT_HEADS // heads.ratio)
+    for, and room for their new keys."""
+    width = unit_heads(heads, verifies=True)
+    room = WIDE_UNIT_ROWS if width == WIDE_UNIT_HEADS else UNIT_HEADS
+    return max(1, min(room, width // heads.ratio))
 
 
 def kv_split_limits(op: DecodePlan | DecodeAttention, heads: Heads, target: Target) -> KvSplitLimits:
@@ -65,7 +81,7 @@ def kv_split_limits(op: DecodePlan | DecodeAttention, heads: Heads, target: Targ
     """
     batch_slots = op.batch_slots
     units = ceil_div(batch_slots, sharing_rows(heads) if op.verifies else 1)
-    units *= heads.kv * ceil_div(heads.ratio, UNIT_HEADS)
+    units *= heads.kv * ceil_div(heads.ratio, unit_heads(heads, op.verifies))
     longest = LONGEST_KEYS if batch_slots > 1 else 1 << 31
     most = min(MAX_SPLITS, max(4, ceil_div(MAX_SPLITS * target.blocks, units)))
     usual = max(MIXED_SPLITS if op.mixed else 1, target.blocks // units)
@@ -133,6 +149,8 @@ class StreamAttention(OnHopper):
         outputs = (partial, of.out, heads.kv, heads.ratio, limits.most, of.bias, window or 0)
         scales = (of.scales.key, of.scales.value)
         cached = f", {of.cache.element.cpp}, true" if op.verifies else of.cache_type
+        width = unit_heads(heads, op.verifies)
+        cached += f", {width}" if width != UNIT_HEADS else ""
         kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window or cached else ""
         return Launch(
             f"decode_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{kinds}{cached}>",

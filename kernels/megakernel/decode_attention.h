@@ -77,12 +77,12 @@ class DecodeAttention {
       for (uint32_t t = 0; t < StageTiles && key < end; ++t, key += Warps * kTileKeys) {
         const CopiedTile<Cache, HeadDim> tile(stage + t * kTileBytes<Cache, HeadDim>);
         if (end - key < kTileKeys) tile.clear_values(end - key), fence_async_proxy();
-        softmax.add(tile, end - key);
+        softmax.add(tile, {end - key});
       }
       stages.release();
     }
-    if (unit_.takes_new() && warp == 0) softmax.add(NewTile<Cache, HeadDim>{scratch.k, scratch.v}, 1);
-    softmax.store(scratch.out[warp][0], scratch.max[warp], scratch.sum[warp], unit_.n_queries);
+    if (unit_.takes_new() && warp == 0) softmax.add(NewTile<Cache, HeadDim>{scratch.k, scratch.v}, {1});
+    softmax.store(0, scratch.out[warp][0], scratch.max[warp], scratch.sum[warp], unit_.n_queries);
     group_sync(1, kThreads);
     combine_warps(scratch);
     if (unit_.splits.used > 1) combine_splits();

@@ -39,8 +39,11 @@ def device() -> Iterator[Device]:
         {"head_dim": 128, "n_heads": 8, "n_kv_heads": 2, "qk_norm": True},
         {"head_dim": 64, "n_heads": 8, "n_kv_heads": 8, "dtype": "float16"},
         {"head_dim": 256, "n_heads": 8, "n_kv_heads": 1},
+        {"head_dim": 64, "n_heads": 12, "n_kv_heads": 2},
+        {"head_dim": 128, "n_heads": 8, "n_kv_heads": 1, "dtype": "float16"},
+        {"head_dim": 128, "n_heads": 4, "n_kv_heads": 2},
     ],
-    ids=["128", "64", "256"],
+    ids=["128 wide", "64", "256", "64 wide", "128 wide, two rows", "128"],
 )
 def test_rows_are_those_of_decode_steps_bit_by_bit(
     device: Device, changes: dict[str, Any], scales: KvScales | None, window: int | None

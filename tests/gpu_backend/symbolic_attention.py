@@ -11,9 +11,8 @@ from symbolic_plan import Expression
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.native.step import decoding_slots
-from gpu_backend.kernel_abi.decode_unit_sm90 import UNIT_HEADS
 from gpu_backend.ops.attention import DecodePlan, Heads
-from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_split_limits
+from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_split_limits, sharing_rows
 
 
 class SymbolicAttention(SymbolicMachine):
@@ -46,8 +45,8 @@ class SymbolicAttention(SymbolicMachine):
         most_sharing: int,
     ) -> None:
         assert head_dim == self.config.head_dim
-        ratio = self.config.n_heads // self.config.n_kv_heads
-        assert most_sharing == (max(1, UNIT_HEADS // ratio) if self._shape.verifies else 1)
+        heads = Heads(self.config.n_heads, self.config.n_kv_heads, head_dim)
+        assert most_sharing == (sharing_rows(heads) if self._shape.verifies else 1)
         self._at(plan)[0] = ("plan", window)
         self._at(turns)[0] = ("turns", self._weights[rope])
         batch_slots, sized = self._decoding()

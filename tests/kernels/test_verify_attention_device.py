@@ -13,7 +13,9 @@ from reference_ops import Floats
 from test_attention_device import StreamStep
 
 from gpu_backend.kernel_abi.attention_plan import KvSplit
-from gpu_backend.kernel_abi.decode_unit_sm90 import UNIT_HEADS
+from gpu_backend.kernel_abi.decode_unit_sm90 import UNIT_HEADS, WIDE_UNIT_HEADS
+from gpu_backend.ops.attention import Heads
+from gpu_backend.ops.decode_attention import sharing_rows, unit_heads
 
 # Sequences, and the positions of their new tokens: none before them, across a tile and a page, within a tile,
 # across the first key of a split, one row, up to a tile's end.
@@ -45,7 +47,8 @@ class VerifyStep(StreamStep):
         arrays.step_set["batch_first"] = self.firsts.ctypes.data
         arrays.step_set["batch_last"] = self.rows.ctypes.data
         self.batch_slots = len(self.rows) + 2
-        self.most_sharing = max(1, UNIT_HEADS // (heads // kv_heads))
+        shape = Heads(heads, kv_heads, head_dim)
+        self.most_sharing, self.unit_heads = sharing_rows(shape), unit_heads(shape, verifies=True)
 
     def attend(
         self,
@@ -63,7 +66,7 @@ class VerifyStep(StreamStep):
         caches = (self.cache[0], self.cache[1], *self.scales)
         emulate("append_kv", *inputs, *caches, *self.step.shape, self.batch_slots)
         appended = self.cache.copy()
-        super().attend(emulate, turns, norms, partial, out, sizes, kernel)
+        super().attend(emulate, turns, norms, partial, out, (*sizes, self.unit_heads), kernel)
         np.testing.assert_array_equal(self.cache, appended)
 
 
@@ -76,7 +79,7 @@ def norms_of(head_dim: int, normed: bool) -> list[Halves | None]:
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "head_dim"),
-    [(6, 2, 16), (2, 2, 16), (12, 1, 16), (4, 1, 128), pytest.param(2, 1, 256, marks=pytest.mark.slow)],
+    [(6, 2, 16), (2, 2, 16), (12, 1, 16), (4, 1, 128), pytest.param(4, 1, 256, marks=pytest.mark.slow)],
 )
 def test_rows_attend_to_the_keys_of_those_before_them(
     emulate: Emulate,
@@ -95,7 +98,7 @@ def test_rows_attend_to_the_keys_of_those_before_them(
 @pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])
 @pytest.mark.parametrize("scales", [HALVES, FP8])
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 2), (2, 2), (12, 1)])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(8, 2), (2, 2), (5, 1), (20, 1)])
 def test_rows_are_those_of_decode_steps_bit_by_bit(
     emulate: Emulate,
     heads: int,
@@ -135,12 +138,14 @@ def test_rows_with_the_kernels_of_prompts(
 
 
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize(("kv_heads", "most"), [(8, 8), (4, 4), (2, 2), (1, 1)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "most"), [(8, 8, 8), (8, 4, 4), (8, 2, 4), (5, 1, 3), (8, 1, 2), (12, 1, 1)]
+)
 def test_rows_that_are_split_alike_share_their_splits(
-    emulate: Emulate, kv_heads: int, most: int, bounded: bool
+    emulate: Emulate, heads: int, kv_heads: int, most: int, bounded: bool
 ) -> None:
     """Each row has one run of splits, alone or with neighbours, that are all of its cached keys."""
-    step = VerifyStep(CHUNKS, 8, kv_heads, 16, bounded)
+    step = VerifyStep(CHUNKS, heads, kv_heads, 16, bounded)
     step.run(emulate, (4, 16, 64, 64), 3, [None, None])
     n_splits, positions = int(step.plan[0, 0]), step.step.arrays.token_position.tolist()
     names = ["index", "first", "keys", "row", "n_splits", "sharing"]
@@ -164,10 +169,12 @@ def test_rows_that_are_split_alike_share_their_splits(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("heads", "most"), [(4, UNIT_HEADS), (8, WIDE_UNIT_HEADS)])
 @pytest.mark.parametrize("warp", [0, 2, 5, 13])  # that copies, attends, has a query, the new key
-def test_a_warp_that_lags_behind_in_a_verify_step(emulate: Emulate, warp: int) -> None:
+def test_a_warp_that_lags_behind_in_a_verify_step(emulate: Emulate, warp: int, heads: int, most: int) -> None:
     """E17."""
-    step = VerifyStep([(i, 18 + i, 22 + i) for i in range(4)], 4, 2, 16)
+    step = VerifyStep([(i, 18 + i, 22 + i) for i in range(4)], heads, 2, 16)
+    assert step.unit_heads == most
     with lagging(emulate, warp=warp):
         out = step.run(emulate, (2, 16, 512, 4), 1, [None, None])
     step.check(out, [None, None])

@@ -11,9 +11,11 @@
 
 namespace blink {
 
-constexpr uint32_t kUnitHeads = 8;              /* query heads of a unit at most: those of all rows that share it */
-constexpr uint32_t kTileWarps = 4;              /* warps that attend */
-constexpr uint32_t kHeadWarps = kUnitHeads + 2; /* one each for the queries, the new key and the new value */
+constexpr uint32_t kUnitHeads = 8; /* query heads of a unit at most: those of all rows that share it */
+constexpr uint32_t kWideUnitHeads = 16, kWideUnitRows = 4; /* of a wide unit; as many new rows as there is room for */
+constexpr uint32_t kLargestWideHead = 128;                 /* of larger ones the output does not fit registers */
+constexpr uint32_t kTileWarps = 4;                         /* warps that attend */
+constexpr uint32_t kHeadWarps = kGroupHeads + 2; /* one for a query of each group; for new keys; for new values */
 constexpr uint32_t kPipelineWarps = 1 + kTileWarps;
 constexpr uint32_t kAttentionThreads = 32 * (kPipelineWarps + kHeadWarps);
 constexpr uint32_t kStageAlign = 1024; /* bytes after which the swizzle pattern repeats */
@@ -44,23 +46,30 @@ struct AttentionLayer {
   KvScales<Cache> scales;
 };
 
-/* Rows that share a unit, at most. */
-template <bool Verifies>
-constexpr uint32_t kUnitRows = Verifies ? kUnitHeads : 1;
+/* The units of a kernel: whether rows may share one, and how many query heads and rows it has at most. Its heads form
+ * groups, of which the results are handed over one after the other. */
+template <bool Verifies, uint32_t Heads>
+struct UnitKind {
+  static_assert(Heads == kUnitHeads || (Heads == kWideUnitHeads && Verifies), "no such units");
+  static constexpr bool kVerifies = Verifies;
+  static constexpr uint32_t kHeads = Heads, kGroups = Heads / kGroupHeads;
+  static constexpr uint32_t kRows = !Verifies ? 1 : Heads == kWideUnitHeads ? kWideUnitRows : kUnitHeads;
+};
 
-template <typename Cache, int HeadDim, bool Verifies>
+template <typename Cache, int HeadDim, typename Kind>
 struct AttentionShared {
   using Half = typename KvElement<Cache>::Half;
   /* A multiple of the warps: a stage is always the same warp's, which keeps it from taking one use for another. */
   static constexpr uint32_t kStages = kPipelineBytes<HeadDim> / kTileBytes<Cache, HeadDim> / kTileWarps * kTileWarps;
   char stages[kStages][kTileBytes<Cache, HeadDim>]; /* kStageAlign-aligned */
-  float out[kTileWarps][kUnitHeads][TileSoftmax<Cache, HeadDim>::kOutStride];
-  float max[kTileWarps][kUnitHeads], sum[kTileWarps][kUnitHeads];
+  /* Of one group of heads. */
+  float out[kTileWarps][kGroupHeads][TileSoftmax<Cache, HeadDim>::kOutStride];
+  float max[kTileWarps][kGroupHeads], sum[kTileWarps][kGroupHeads];
   /* Of even and odd units: keys, query heads (none after the last unit), whether new keys are among the keys; rotated
-   * queries, the new keys of the rows and their new values. */
+   * queries, aligned for ldmatrix where it loads them, the new keys of the rows and their new values. */
   uint32_t keys[2], n_queries[2], is_last[2];
-  Half heads[2][kUnitHeads + 2 * kUnitRows<Verifies>][HeadDim + 8];
-  /* Of a stage: copied; free again. Of even and odd units: heads are there. Results are there; free again. */
+  alignas(Kind::kGroups > 1 ? 16 : alignof(Half)) Half heads[2][Kind::kHeads + 2 * Kind::kRows][HeadDim + 8];
+  /* Of a stage: copied; free again. Of even and odd units: heads are there. A group's results are there; free again. */
   uint64_t full[kStages], empty[kStages], prepared[2], results, taken;
   /* Of even and odd units, of a kernel that is Windowed: of the first tile's keys, or of one that Verifies, n_before().
    */
@@ -83,7 +92,7 @@ struct AttentionShared {
   }
 };
 
-/* A KV split of a sequence, for up to kUnitHeads query heads of one key head: of one row, or of each row that shares
+/* A KV split of a sequence, for up to Kind::kHeads query heads of one key head: of one row, or of each row that shares
  * the split, those of a row one after the other. */
 struct AttentionUnit {
   KvSplit split;
@@ -110,12 +119,12 @@ struct AttentionUnit {
 };
 
 /* A block's units, in the order of the plan. The first is requested at once. */
-template <bool Verifies>
+template <typename Kind>
 class AttentionUnits {
  public:
   __device__ __forceinline__ AttentionUnits(const KvSplit* plan, uint32_t n_kv_heads, uint32_t ratio)
       : plan_(reinterpret_cast<const uint4*>(plan)), ratio_(ratio) {
-    per_head_ = (ratio_ + kUnitHeads - 1) / kUnitHeads;
+    per_head_ = (ratio_ + Kind::kHeads - 1) / Kind::kHeads;
     groups_ = n_kv_heads * per_head_;
     /* The plan has room for a split for every block, whether it is in use or not: neither load waits for the other. */
     n_units_ = load_relaxed(plan_).x;
@@ -135,14 +144,14 @@ class AttentionUnits {
 
  private:
   __device__ __forceinline__ AttentionUnit load(uint32_t index) const {
-    const uint32_t group = index % groups_, member = group % per_head_ * kUnitHeads;
+    const uint32_t group = index % groups_, member = group % per_head_ * Kind::kHeads;
     const uint4 *at = plan_ + (1 + index / groups_) * 2, low = load_relaxed(at), high = load_relaxed(at + 1);
-    const uint32_t n_rows = Verifies ? low.y >> 16 : 1;
+    const uint32_t n_rows = Kind::kVerifies ? low.y >> 16 : 1;
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w},
             index,
             group / per_head_,
             group / per_head_ * ratio_ + member,
-            min(kUnitHeads, ratio_ - member) * n_rows};
+            min(Kind::kHeads, ratio_ - member) * n_rows};
   }
 
   const uint4* plan_;

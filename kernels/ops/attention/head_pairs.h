@@ -3,7 +3,7 @@
 #define BLINK_OPS_ATTENTION_HEAD_PAIRS_H
 
 #include "kernels/primitives/ll_protocol.h"
-#include "kv_element.h"
+#include "kv_tile.h"
 #include "rope.h"
 
 #ifdef __CUDACC__
@@ -45,8 +45,8 @@ struct HeadPairs {
       *reinterpret_cast<uint32_t*>(to + d(j) + HeadDim / 2) = high[j];
     }
   }
-  /* A query, for keys of `Cache`. */
-  template <typename Cache>
+  /* A query, for keys of `Cache`; AsMatrix, in the order in which kv_tile.h has its matrices. */
+  template <typename Cache, bool AsMatrix = false>
   __device__ __forceinline__ void store_query(typename KvElement<Cache>::Half* to) const {
     if constexpr (!KvElement<Cache>::kFp8) {
       store(to);
@@ -56,8 +56,9 @@ struct HeadPairs {
         if (!used(j)) continue;
         float a[2], b[2];
         unpack_round(j, a, b);
-        *reinterpret_cast<uint32_t*>(to + d(j)) = pack<__half>(within_float16(a[0]), within_float16(a[1]));
-        *reinterpret_cast<uint32_t*>(to + d(j) + HeadDim / 2) =
+        const auto place = [](uint32_t d) { return AsMatrix ? TileDims<Cache>::matrix_place(d) : d; };
+        *reinterpret_cast<uint32_t*>(to + place(d(j))) = pack<__half>(within_float16(a[0]), within_float16(a[1]));
+        *reinterpret_cast<uint32_t*>(to + place(d(j) + HeadDim / 2)) =
             pack<__half>(within_float16(b[0]), within_float16(b[1]));
       }
     }

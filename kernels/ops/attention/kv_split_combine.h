@@ -17,6 +17,7 @@ constexpr uint32_t kMaxSplits = 64; /* of a sequence: two for each lane of the w
 struct PartBounds {
   uint4 bound[2];
 
+  PartBounds() = default;
   __device__ __forceinline__ PartBounds(uint32_t part, uint32_t n) {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h)

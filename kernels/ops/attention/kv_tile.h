@@ -13,7 +13,8 @@
 
 namespace blink {
 
-constexpr uint32_t kTileKeys = 16; /* divides the page size */
+constexpr uint32_t kTileKeys = 16;  /* divides the page size */
+constexpr uint32_t kGroupHeads = 8; /* query heads that an mma takes as columns of the output */
 
 /* Of a key, the bytes that lie together in a tile: as many as the widest swizzle takes. */
 template <typename Cache, int HeadDim>
@@ -34,6 +35,10 @@ struct TileDims {
   static constexpr uint32_t kKeyStep = kFp8 ? 2 : 8, kValueStep = kFp8 ? 1 : 8;
   static constexpr int kAtOnce = kFp8 ? 2 : 1; /* times 16 dimensions that a load brings */
 
+  /* Where dimension d, an even one, lies in a row of a matrix that ldmatrix brings in the order of keys. */
+  static __device__ __forceinline__ uint32_t matrix_place(uint32_t d) {
+    return kFp8 ? d / 16 * 16 + d % 4 / 2 * 8 + d % 16 / 4 * 2 : d;
+  }
   static __device__ __forceinline__ uint32_t key() { return threadIdx.x % 4 * (kFp8 ? 4 : 2); }
   static __device__ __forceinline__ uint32_t value() { return threadIdx.x % 32 / 4 * (kFp8 ? 2 : 1); }
 };
@@ -129,66 +134,90 @@ struct NewTile {
   }
 };
 
-/* A warp's running softmax over its tiles, for 8 query heads. Lane (r, q): maximum (log2 units) and its share of the
- * sum of head r; output[c], unnormalised, at dimensions 16c + value() (elements 0, 1) and + kValueStep (2, 3) of heads
- * 2q (0, 2) and 2q + 1 (1, 3). */
-template <typename Cache, int HeadDim>
+/* How many keys, for a lane's head of each group. */
+template <uint32_t Groups>
+struct LaneKeys {
+  uint32_t of[Groups];
+};
+
+/* A warp's running softmax over its tiles, for one or two groups of kGroupHeads query heads. Lane (r, q): maximum (log2
+ * units) and its share of the sum of each group's head r; output[group][c], unnormalised, at dimensions 16c + value()
+ * (elements 0, 1) and + kValueStep (2, 3) of heads 2q (0, 2) and 2q + 1 (1, 3). What is loaded of a tile serves both
+ * groups. */
+template <typename Cache, int HeadDim, uint32_t Groups = 1>
 class TileSoftmax {
  public:
+  static_assert(Groups == 1 || Groups == 2, "scores have two halves of rows");
   using Half = typename KvElement<Cache>::Half;
   using Dims = TileDims<Cache>;
+  using Keys = LaneKeys<Groups>;
   static constexpr int kAtOnce = Dims::kAtOnce;
   static constexpr int kChunks = HeadDim / 16;
   static constexpr uint32_t kOutStride = HeadDim + 4; /* spreads the heads over the banks */
-  static constexpr bool kHeld = HeadDim <= 128;       /* queries stay in registers, which larger heads do not leave */
+  /* Queries stay in registers, of which larger heads and a second group leave too few. */
+  static constexpr bool kHeld = HeadDim <= 128 && Groups == 1;
+  static constexpr bool kAsMatrices = Groups == 2; /* queries are loaded so, of fp8 in the order of matrix_place() */
 
-  /* `queries` [8][stride], rotated; what lies behind the group's end has no influence on the others. */
+  /* `queries` [Groups * kGroupHeads][stride], rotated; what lies behind the last has no influence on the others. */
   __device__ __forceinline__ TileSoftmax(const Half* queries, uint32_t stride, const KvScales<Cache>& scales)
       : scales_(scales) {
-    row_ = queries + r() * stride + Dims::key();
+    const uint32_t lane = threadIdx.x % 32;
+    row_ = queries + (kAsMatrices ? lane % 16 * stride + lane / 16 * 8 : r() * stride + Dims::key());
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
+    for (int c = 0; c < kChunks; ++c)
       if (kHeld) query_[kHeld ? c : 0] = load_query(c);
-      output_[c][0] = output_[c][1] = output_[c][2] = output_[c][3] = 0.0f;
+#pragma unroll
+    for (uint32_t g = 0; g < Groups; ++g) {
+      max_[g] = -INFINITY, sum_[g] = 0.0f;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c)
+        output_[g][c][0] = output_[g][c][1] = output_[g][c][2] = output_[g][c][3] = 0.0f;
     }
   }
 
-  /* Keys n_hidden to n_valid - 1 of the tile, as head r() has them. They are at least one, unless it MaySeeNone: then
-   * nothing changes for the head. */
-  template <bool MaySeeNone = false, typename Tile>
-  __device__ __forceinline__ void add(const Tile& tile, uint32_t n_valid, uint32_t n_hidden = 0) {
+  /* Keys n_hidden to n_valid - 1 of the tile, as the head r() of each group has them. They are at least one, unless it
+   * MaySeeNone: then nothing changes for the head. SeesOne: they are no more than one, which changes the head as if it
+   * were the tile's first, to the last bit (E16). */
+  template <bool MaySeeNone = false, bool SeesOne = false, typename Tile>
+  __device__ __forceinline__ void add(const Tile& tile, const Keys& n_valid, const Keys& n_hidden = {}) {
     float s[2][4] = {};
     score(tile, s);
-    weigh<MaySeeNone>(s, n_valid, n_hidden);
-    const uint32_t low = pack<Half>(s[0][0], s[0][1]), high = pack<Half>(s[1][0], s[1][1]);
+    uint32_t low[Groups], high[Groups];
+#pragma unroll
+    for (uint32_t g = 0; g < Groups; ++g) {
+      weigh<MaySeeNone, SeesOne>(g, s, n_valid.of[g], n_hidden.of[g]);
+      low[g] = pack<Half>(s[0][2 * g], s[0][2 * g + 1]), high[g] = pack<Half>(s[1][2 * g], s[1][2 * g + 1]);
+    }
 #pragma unroll
     for (int c = 0; c < kChunks; c += kAtOnce) {
       uint32_t v[kAtOnce][4];
       tile.values(c, v);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
-        if (c + i < kChunks) mma(output_[c + i < kChunks ? c + i : 0], v[i], low, high, Half());
+#pragma unroll
+        for (uint32_t g = 0; g < Groups; ++g)
+          if (c + i < kChunks) mma(output_[g][c + i < kChunks ? c + i : 0], v[i], low[g], high[g], Half());
     }
   }
 
-  /* To out [n_queries][kOutStride], max and sum [n_queries]. */
-  __device__ __forceinline__ void store(float* out, float* max, float* sum, uint32_t n_queries) const {
-    float total = sum_ + __shfl_xor_sync(0xffffffffu, sum_, 1);
+  /* A group, to out [n_queries][kOutStride], max and sum [n_queries]. */
+  __device__ __forceinline__ void store(uint32_t g, float* out, float* max, float* sum, uint32_t n_queries) const {
+    float total = sum_[g] + __shfl_xor_sync(0xffffffffu, sum_[g], 1);
     total += __shfl_xor_sync(0xffffffffu, total, 2);
-    if (q() == 0 && r() < n_queries) max[r()] = max_, sum[r()] = total;
+    if (q() == 0 && r() < n_queries) max[r()] = max_[g], sum[r()] = total;
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
       if (2 * q() + h >= n_queries) continue;
       float* row = out + (2 * q() + h) * kOutStride + Dims::value();
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
-        row[16 * c] = output_[c][h];
-        row[16 * c + Dims::kValueStep] = output_[c][2 + h];
+        row[16 * c] = output_[g][c][h];
+        row[16 * c + Dims::kValueStep] = output_[g][c][2 + h];
       }
     }
   }
 
-  /* The lane's head. */
+  /* The lane's head of a group. */
   static __device__ __forceinline__ uint32_t r() { return threadIdx.x % 32 / 4; }
 
  private:
@@ -198,9 +227,18 @@ class TileSoftmax {
     const uint32_t* from = reinterpret_cast<const uint32_t*>(row_ + 16 * c);
     return {from[0], from[Dims::kKeyStep / 2]};
   }
+  /* Operand a of scores: heads by 16 dimensions. */
+  __device__ __forceinline__ void load_queries(int c, uint32_t (&a)[4]) const {
+    if constexpr (kAsMatrices) {
+      load_matrices<false>(a, row_ + 16 * c);
+    } else {
+      const uint2 query = kHeld ? query_[kHeld && c < kChunks ? c : 0] : load_query(c);
+      a[0] = query.x, a[1] = 0, a[2] = query.y, a[3] = 0;
+    }
+  }
 
-  /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h]. Even and odd chunks are summed
-   * apart: the mma instructions of one sum wait for each other. */
+  /* Scores of keys 8h + 2q, 8h + 2q + 1 for head r, in elements 0 and 1 of s[h], and of the second group's in 2 and 3.
+   * Even and odd chunks are summed apart: the mma instructions of one sum wait for each other. */
   template <typename Tile>
   __device__ __forceinline__ void score(const Tile& tile, float (&s)[2][4]) const {
     float odd[2][4] = {};
@@ -212,52 +250,63 @@ class TileSoftmax {
       for (int i = 0; i < kAtOnce; ++i) {
         const int c = first + i;
         if (c >= kChunks) continue;
-        const uint2 query = kHeld ? query_[kHeld && c < kChunks ? c : 0] : load_query(c);
-        const uint32_t a[4] = {query.x, 0, query.y, 0};
+        uint32_t a[4];
+        load_queries(c, a);
         mma(c % 2 ? odd[0] : s[0], a, k[i][0], k[i][1], Half());
         mma(c % 2 ? odd[1] : s[1], a, k[i][2], k[i][3], Half());
       }
     }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) s[h][0] += odd[h][0], s[h][1] += odd[h][1];
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (uint32_t e = 0; e < 2 * Groups; ++e) s[h][e] += odd[h][e];
   }
 
-  /* Scores of head r to weights, in place; those of keys that do not count to 0. A lane has keys 8h + 2q + e. */
-  template <bool MaySeeNone>
-  __device__ __forceinline__ void weigh(float (&s)[2][4], uint32_t n_valid, uint32_t n_hidden) {
+  /* Scores of a group's head r to weights, in place; those of keys that do not count to 0. A lane has keys 8h + 2q + e.
+   */
+  template <bool MaySeeNone, bool SeesOne>
+  __device__ __forceinline__ void weigh(uint32_t g, float (&s)[2][4], uint32_t n_valid, uint32_t n_hidden) {
     const float scale = kLog2E / sqrtf(float(HeadDim)) * scales_.key;
-    float next = max_;
+    float next = max_[g];
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const uint32_t key = 8 * h + 2 * q() + e;
-        s[h][e] = key < n_valid && key >= n_hidden ? s[h][e] * scale : -INFINITY;
-        next = fmaxf(next, s[h][e]);
+        float& score = s[h][2 * g + e];
+        score = key < n_valid && key >= n_hidden ? score * scale : -INFINITY;
+        next = fmaxf(next, score);
       }
     next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 1));
     next = fmaxf(next, __shfl_xor_sync(0xffffffffu, next, 2));
     const float base =
         MaySeeNone && next == -INFINITY ? 0.0f : next; /* no key yet: minus infinity less itself is none */
-    const float shrink = exp2f(max_ - base);
-    max_ = next;
-    sum_ *= shrink;
+    const float shrink = exp2f(max_[g] - base);
+    max_[g] = next;
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        s[h][e] = exp2f(s[h][e] - base);
-        sum_ += s[h][e];
-      }
+      for (int e = 0; e < 2; ++e) s[h][2 * g + e] = exp2f(s[h][2 * g + e] - base);
+    const float (&low)[4] = s[0], (&high)[4] = s[1];
+    if (SeesOne) {
+      float one = low[2 * g] + low[2 * g + 1] + high[2 * g] + high[2 * g + 1]; /* all of the lanes' but one are 0 */
+      one += __shfl_xor_sync(0xffffffffu, one, 1);
+      one += __shfl_xor_sync(0xffffffffu, one, 2);
+      sum_[g] = fmaf(sum_[g], shrink, q() == 0 ? one : 0.0f);
+    } else {
+      sum_[g] = fmaf(sum_[g], shrink, low[2 * g]) + low[2 * g + 1] + high[2 * g] + high[2 * g + 1];
+    }
     const float even = __shfl_sync(0xffffffffu, shrink, 8 * q()), odd = __shfl_sync(0xffffffffu, shrink, 8 * q() + 4);
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c)
-      output_[c][0] *= even, output_[c][1] *= odd, output_[c][2] *= even, output_[c][3] *= odd;
+    for (int c = 0; c < kChunks; ++c) {
+      float (&of)[4] = output_[g][c];
+      of[0] *= even, of[1] *= odd, of[2] *= even, of[3] *= odd;
+    }
   }
 
-  const Half* row_;                  /* the queries' dimensions key().. of head r */
+  const Half* row_;                  /* the queries' dimensions key().. of head r, or what load_matrices() wants */
   uint2 query_[kHeld ? kChunks : 1]; /* dimensions 16c + key().. and + kKeyStep of head r */
-  float output_[kChunks][4], max_ = -INFINITY, sum_ = 0.0f;
+  float output_[Groups][kChunks][4], max_[Groups], sum_[Groups];
   const KvScales<Cache> scales_;
 };
 

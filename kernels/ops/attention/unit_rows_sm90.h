@@ -13,38 +13,67 @@
 
 namespace blink {
 
-/* The row of a lane's query head: its place among the rows that share a unit, and how many of the unit's keys it does
- * not see, which lie at the end. Where a unit has one row there is nothing to know. */
-template <bool Verifies>
-struct LaneRow {
-  static constexpr uint32_t place = 0;
+/* The rows of a lane's query heads, one of each group: the places among the rows that share a unit, and how many of the
+ * unit's keys they do not see, which lie at the end. A byte for each group: registers are scarce. Where a unit has one
+ * row there is nothing to know. */
+template <typename Kind, bool Verifies = Kind::kVerifies>
+class LaneRows {
+ public:
+  using Keys = LaneKeys<Kind::kGroups>;
 
+  __device__ __forceinline__ explicit LaneRows(uint32_t) {}
   template <typename Shared>
-  __device__ __forceinline__ LaneRow(const Shared&, uint32_t, uint32_t) {}
-  static __device__ __forceinline__ uint32_t seen(uint32_t keys) { return keys; }
-  static __device__ __forceinline__ uint32_t hidden(int32_t of_first) { return uint32_t(of_first); }
+  __device__ __forceinline__ void enter(const Shared&, uint32_t) {}
+  static __device__ __forceinline__ Keys seen(uint32_t keys) { return {keys}; }
+  static __device__ __forceinline__ Keys hidden(int32_t of_first) { return {uint32_t(of_first)}; }
 };
-template <>
-struct LaneRow<true> {
-  uint32_t place, unseen;
+template <typename Kind>
+class LaneRows<Kind, true> {
+ public:
+  using Keys = LaneKeys<Kind::kGroups>;
 
-  /* In unit k. `wanted` may lie behind the unit's last row, as heads may that the unit does not have. */
+  /* `ratio`: query heads of a row. */
+  __device__ __forceinline__ explicit LaneRows(uint32_t ratio) {
+#pragma unroll
+    for (uint32_t g = 0; g < Kind::kGroups; ++g) wanted_ |= (g * kGroupHeads + threadIdx.x % 32 / 4) / ratio << (8 * g);
+  }
+
+  /* In unit k from here on. A head that the unit does not have counts to its last row. */
   template <typename Shared>
-  __device__ __forceinline__ LaneRow(const Shared& shared, uint32_t k, uint32_t wanted) {
+  __device__ __forceinline__ void enter(const Shared& shared, uint32_t k) {
     const uint32_t last = shared.n_rows[k % 2] - 1;
-    place = min(wanted, last);
-    unseen = shared.is_last[k % 2] ? last - place : 0;
+    places_ = unseen_ = 0;
+#pragma unroll
+    for (uint32_t g = 0; g < Kind::kGroups; ++g) {
+      const uint32_t place = min(of(wanted_, g), last);
+      places_ |= place << (8 * g);
+      if (shared.is_last[k % 2]) unseen_ |= (last - place) << (8 * g);
+    }
   }
+  __device__ __forceinline__ uint32_t place(uint32_t g) const { return of(places_, g); }
   /* Of the unit's keys, or of those from one of its tiles on. */
-  __device__ __forceinline__ uint32_t seen(uint32_t keys) const { return keys - min(keys, unseen); }
-  /* Keys before the window, of which there are n_before() of the first row. */
-  __device__ __forceinline__ uint32_t hidden(int32_t n_before) const {
-    return uint32_t(max(0, n_before + int32_t(place)));
+  __device__ __forceinline__ Keys seen(uint32_t keys) const {
+    Keys seen;
+#pragma unroll
+    for (uint32_t g = 0; g < Kind::kGroups; ++g) seen.of[g] = keys - min(keys, of(unseen_, g));
+    return seen;
   }
+  /* Keys before the window, of which there are n_before() of the first row. */
+  __device__ __forceinline__ Keys hidden(int32_t n_before) const {
+    Keys hidden;
+#pragma unroll
+    for (uint32_t g = 0; g < Kind::kGroups; ++g) hidden.of[g] = uint32_t(max(0, n_before + int32_t(place(g))));
+    return hidden;
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t of(uint32_t bytes, uint32_t g) { return bytes >> (8 * g) & 0xff; }
+
+  uint32_t wanted_ = 0, places_ = 0, unseen_ = 0;
 };
 
-/* The new keys, or values, of the rows, in a warp: from the cache to where attention finds them. */
-template <typename Cache, int HeadDim>
+/* The new keys, or values, of up to Rows rows, in a warp: from the cache to where attention finds them. */
+template <typename Cache, int HeadDim, uint32_t Rows>
 class NewRows {
  public:
   using Half = typename KvElement<Cache>::Half;
@@ -52,7 +81,7 @@ class NewRows {
   template <typename Layer>
   __device__ __forceinline__ void load(const Layer& layer, const AttentionUnit& unit, const Cache* cache) {
 #pragma unroll
-    for (uint32_t row = 0; row < kUnitRows<true>; ++row) {
+    for (uint32_t row = 0; row < Rows; ++row) {
       if (row >= unit.n_rows()) break;
       const Cache* const cell = cache + cache_offset(layer.tables, unit.split.sequence, unit.split.position + row,
                                                      unit.kv_head, layer.n_kv_heads, HeadDim);
@@ -64,7 +93,7 @@ class NewRows {
   /* To [n_rows][stride]. */
   __device__ __forceinline__ void store(const AttentionUnit& unit, Half* to, uint32_t stride) const {
 #pragma unroll
-    for (uint32_t row = 0; row < kUnitRows<true>; ++row) {
+    for (uint32_t row = 0; row < Rows; ++row) {
       if (row >= unit.n_rows()) break;
 #pragma unroll
       for (uint32_t j = 0; j < kRounds; ++j)
@@ -86,7 +115,7 @@ class NewRows {
     return halves;
   }
 
-  Raw raw_[kUnitRows<true>][kRounds];
+  Raw raw_[Rows][kRounds];
 };
 
 /* The new keys and values of up to 8 rows as a tile. */

@@ -16,6 +16,8 @@ from gpu_backend.engines.native.lowering import lowered_steps
 from gpu_backend.engines.native.sizing import pages_that_fit
 from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
+from gpu_backend.ops.attention import Heads
+from gpu_backend.ops.decode_attention import sharing_rows, unit_heads
 from gpu_backend.ops.gpu import H200
 
 SHAPES = Path(__file__).resolve().parents[3] / "scripts" / "bench" / "shapes"
@@ -52,6 +54,26 @@ def test_explain_shows_a_step_that_verifies(config: Model) -> None:
     assert attention.flops == pytest.approx(config.n_layers * 4 * 32 * 1001 * heads)
     keys = config.n_layers * 8 * 1001 * 2 * 2 * config.n_kv_heads * config.head_dim
     assert keys < attention.bytes < 1.1 * keys
+
+
+@pytest.mark.parametrize(
+    ("heads", "width", "rows"),
+    [
+        (Heads(32, 8, 128), 16, 4),
+        (Heads(24, 8, 128), 16, 4),
+        (Heads(10, 2, 64), 16, 3),
+        (Heads(8, 1, 128), 16, 2),
+        (Heads(24, 2, 64), 16, 1),  # keys are read once for a row, not twice
+        (Heads(64, 2, 64), 16, 1),
+        (Heads(16, 8, 128), 8, 4),
+        (Heads(8, 8, 64), 8, 8),
+        (Heads(8, 2, 256), 8, 2),
+        (Heads(16, 1, 256), 8, 1),
+    ],
+)
+def test_rows_share_keys_in_the_units_that_take_more_of_them(heads: Heads, width: int, rows: int) -> None:
+    assert (unit_heads(heads, verifies=True), sharing_rows(heads)) == (width, rows)
+    assert unit_heads(heads, verifies=False) == 8
 
 
 def test_their_activations_leave_fewer_pages(config: Model) -> None:

@@ -4,6 +4,21 @@
 #include "kernels/ops/attention/append_kv.h"
 #include "kernels/ops/attention/decode_attention_sm90.h"
 
+namespace {
+
+/* The kernel whose units have so many query heads at most; of large heads there are no wide units. */
+template <int HeadDim, bool Bounded, typename Cache>
+auto verify_attention_kernel(uint32_t unit_heads) {
+  auto kernel = blink::decode_attention_kernel<Half, HeadDim, Bounded, Bounded, Cache, true>;
+  if constexpr (HeadDim <= blink::kLargestWideHead)
+    if (unit_heads == blink::kWideUnitHeads)
+      return blink::decode_attention_kernel<Half, HeadDim, Bounded, Bounded, Cache, true, blink::kWideUnitHeads>;
+  if (unit_heads != blink::kUnitHeads) emulator::fail("no such instance");
+  return kernel;
+}
+
+}  // namespace
+
 extern "C" {
 
 void emulate_append_kv(const blink_set* set, const struct blink_tables* tables, const float2* turns, const Half* qkv,
@@ -29,7 +44,8 @@ void emulate_verify_attention(const blink_set* set, const struct blink_tables* t
                               const float2* turns, const void* map, const Half* qkv, const Half* bias,
                               const Half* q_norm, const Half* k_norm, float eps, void* k_cache, void* v_cache,
                               float k_scale, float v_scale, uint32_t* partial, Half* out, uint32_t n_heads,
-                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks) {
+                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks,
+                              uint32_t unit_heads) {
   if (!bias != !window) emulator::fail("no such instance");
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
@@ -42,8 +58,8 @@ void emulate_verify_attention(const blink_set* set, const struct blink_tables* t
         after(keys + at, sizeof(Cache) * head_dim), after(values + at, sizeof(Cache) * head_dim);
       }
     with_constant<16, 128, 256>(head_dim, [&](auto dim) {
-      const auto kernel = bias ? blink::decode_attention_kernel<Half, dim(), true, true, Cache, true>
-                               : blink::decode_attention_kernel<Half, dim(), false, false, Cache, true>;
+      const auto kernel = bias ? verify_attention_kernel<dim(), true, Cache>(unit_heads)
+                               : verify_attention_kernel<dim(), false, Cache>(unit_heads);
       launch(
           {blocks}, blink::kAttentionThreads,
           [&] {
