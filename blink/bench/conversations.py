@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,14 @@ from blink.bench.trace import INPUTS, OUTPUTS, Lengths, histogram
 THINKING = 5  # its random stream, beside those of trace.py and prompts.py
 EXPONENTIAL = "exp:"
 MOST_THINKING_S = 86_400.0
+
+
+class Waits(Protocol):
+    """Times between an answer and what is asked next."""
+
+    def sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+        """Seconds."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,7 @@ def conversations(
     kind: str,
     system_tokens: int,
     system_prompts: int = 1,
-    think: Think = NO_THINKING,
+    think: Waits = NO_THINKING,
     stagger_s: float = 0.0,
 ) -> Conversations:
     """`each` conversations for each user, one after the other. The users begin evenly spread over

@@ -15,9 +15,10 @@ from types import TracebackType
 import numpy as np
 
 from blink.bench import load_process
+from blink.bench.agents import Agents
 from blink.bench.conversations import Conversations
 from blink.bench.prompts import Prompts
-from blink.bench.records import ConversationOrder, Lag, Order, Outcome, Shard, Target
+from blink.bench.records import AgentOrder, ConversationOrder, Lag, Order, Outcome, Shard, Target
 from blink.bench.trace import Trace
 from blink.errors import CommandError
 
@@ -89,12 +90,40 @@ class Fleet:
             mine = None if streams is None else len(range(i, streams, step))
             pipe.send(Order(trace, i, step, self._prompts, mine, start, window, int(drain_s * NS)))
         steady = (start + int(drop * window), start + window)
+        return self._window([pipe for _, pipe in members], steady, drain_s, at_steady, at_end)
+
+    def run_agents(
+        self,
+        workload: Agents,
+        window_s: float,
+        drop: float,
+        drain_s: float,
+        at_steady: Callable[[], None] = lambda: None,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> Run:
+        """Agents, in a window like that of `run`. Raises CommandError as `run` does."""
+        members = self._members[: min(len(self._members), workload.lanes)]
+        start, window, step = time.monotonic_ns() + LEAD_NS, int(window_s * NS), len(members)
+        for i, (_, pipe) in enumerate(members):
+            pipe.send(AgentOrder(workload, i, step, self._prompts, start, window, int(drain_s * NS)))
+        steady = (start + int(drop * window), start + window)
+        return self._window([pipe for _, pipe in members], steady, drain_s, at_steady, at_end)
+
+    def _window(
+        self,
+        pipes: list[Pipe],
+        steady_ns: tuple[int, int],
+        drain_s: float,
+        at_steady: Callable[[], None],
+        at_end: Callable[[], None],
+    ) -> Run:
+        """Of orders that were given: its steady part, and what came of it."""
         self._prompts += PROMPTS_A_WINDOW
-        _sleep_until(steady[0])
+        _sleep_until(steady_ns[0])
         at_steady()
-        _sleep_until(steady[1])
+        _sleep_until(steady_ns[1])
         at_end()
-        return _collected([pipe for _, pipe in members], drain_s, steady)
+        return _collected(pipes, drain_s, steady_ns)
 
     def converse(
         self,

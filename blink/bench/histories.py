@@ -1,9 +1,11 @@
-"""What a conversation has said so far, as the prompt of its next request: token ids, text, or messages."""
+"""What a conversation or a session has said so far, as the prompt of its next request: token ids, text, or
+messages.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from blink.bench.prompts import Prompts
 from blink.bench.stream import Reading
@@ -23,6 +25,18 @@ class History(Protocol):
 
     def answer(self, reading: Reading) -> None:
         """An answer joins the history. Raises ValueError where the server did not tell all of it."""
+        ...
+
+    def fork(self) -> Self:
+        """A history that has said the same and goes on by itself."""
+        ...
+
+    def result(self, reading: Reading) -> None:
+        """The answer to a fork joins the history as the result of a tool. Raises as `answer` does."""
+        ...
+
+    def past(self, number: int, n: int) -> None:
+        """n tokens join the history as if they had been said before."""
         ...
 
 
@@ -46,6 +60,16 @@ class Ids:
             raise ValueError(NO_IDS)
         self._parts.append(",".join(map(str, reading.token_ids)))
 
+    result = answer
+
+    def fork(self) -> Ids:
+        other = Ids(self._prompts, 0, 0)
+        other._parts = [*self._parts]
+        return other
+
+    def past(self, number: int, n: int) -> None:
+        self._parts.append(self._prompts.ids(number, n))
+
 
 class Text:
     """Text. A word counts as a token; how many tokens it is to the server, the server's `usage` says."""
@@ -64,9 +88,23 @@ class Text:
     def answer(self, reading: Reading) -> None:
         self._parts.append("".join(reading.texts))
 
+    def fork(self) -> Text:
+        other = Text(self._prompts, 0, 0)
+        other._parts = [*self._parts]
+        return other
+
+    def result(self, reading: Reading) -> None:
+        self._parts.append("\n" + "".join(reading.texts))
+
+    def past(self, number: int, n: int) -> None:
+        self._parts.append("\n" + self._prompts.words(number, n))
+
 
 class Chat:
-    """Messages of a system, a user and an assistant. Words count as in Text; the chat template adds more."""
+    """Messages of a system, a user and an assistant. Words count as in Text; the chat template adds more.
+
+    Results of tools stand in the next question: some templates take no other order of roles.
+    """
 
     endpoint = "chat/completions"
     fields: ClassVar[dict[str, bool]] = {}
@@ -74,6 +112,7 @@ class Chat:
     def __init__(self, prompts: Prompts, number: int, n: int) -> None:
         self._prompts = prompts
         self._messages: list[dict[str, str]] = []
+        self._results: list[str] = []
         if n:
             self._say("system", prompts.words(number, n))
 
@@ -81,11 +120,23 @@ class Chat:
         self._messages.append({"role": role, "content": content})
 
     def question(self, number: int, n: int) -> str:
-        self._say("user", self._prompts.words(number, n))
+        self._say("user", "\n".join([*self._results, self._prompts.words(number, n)]))
+        self._results = []
         return f'"messages":{json.dumps(self._messages)}'
 
     def answer(self, reading: Reading) -> None:
         self._say("assistant", "".join(reading.texts))
+
+    def fork(self) -> Chat:
+        other = Chat(self._prompts, 0, 0)
+        other._messages, other._results = [*self._messages], [*self._results]
+        return other
+
+    def result(self, reading: Reading) -> None:
+        self._results.append("".join(reading.texts))
+
+    def past(self, number: int, n: int) -> None:
+        self._results.append(self._prompts.words(number, n))
 
 
 KINDS: dict[str, type[Ids | Text | Chat]] = {"ids": Ids, "text": Text, "chat": Chat}

@@ -13,13 +13,14 @@ import numpy as np
 import uvloop
 
 from blink.bench.client import Client
+from blink.bench.clock import REFUSED_S, until
 from blink.bench.histories import KINDS
+from blink.bench.lanes import run_lanes
 from blink.bench.prompts import Prompts
-from blink.bench.records import ConversationOrder, Lag, Order, Shard, Target
+from blink.bench.records import AgentOrder, AnyOrder, ConversationOrder, Lag, Order, Shard, Target
 from nic_frontend.http.open_files import allow_most
 
 TICK_S = 0.005
-REFUSED_S = 0.05  # until a stream of a closed loop tries again after a refusal, and a user after a failure
 
 
 def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
@@ -27,7 +28,7 @@ def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
     allow_most()
     while True:
         try:
-            order: Order | ConversationOrder = pipe.recv()
+            order: AnyOrder = pipe.recv()
         except EOFError:
             return
         client = Client(target, _fields(order))
@@ -38,9 +39,11 @@ def main(pipe: Pipe, target: Target, prompts: Prompts) -> None:
             return
 
 
-def _fields(order: Order | ConversationOrder) -> dict[str, bool]:
+def _fields(order: AnyOrder) -> dict[str, bool]:
     """What requests have to ask for so that their answers can join a history."""
-    if isinstance(order, Order) or order.workload.turns == 1:
+    if isinstance(order, Order):
+        return {}
+    if isinstance(order, ConversationOrder) and order.workload.turns == 1:
         return {}
     return KINDS[order.workload.kind].fields
 
@@ -51,19 +54,21 @@ async def _end_with_parent(parent: int) -> None:
     os._exit(1)  # in the middle of a run: nobody is left to take the report
 
 
-async def _carry_out(order: Order | ConversationOrder, client: Client, prompts: Prompts) -> Lag:
+async def _carry_out(order: AnyOrder, client: Client, prompts: Prompts) -> Lag:
     gc.collect()
     gc.disable()  # a collection would be a pause of all streams
     late: list[float] = []
     ticks = asyncio.create_task(_tick(late))
     watch = asyncio.create_task(_end_with_parent(os.getppid()))
-    await _until(order.start_ns)
+    await until(order.start_ns)
     del late[:]
     cpu, began = time.process_time(), time.monotonic()
     open_requests: set[asyncio.Task[object]] = set()
     try:
         if isinstance(order, ConversationOrder):
             await _conversations(order, client, prompts, open_requests)
+        elif isinstance(order, AgentOrder):
+            await run_lanes(order, client, prompts, open_requests)
         else:
             await _window(order, client, prompts, open_requests)
         share = (time.process_time() - cpu) / (time.monotonic() - began)
@@ -96,7 +101,7 @@ async def _window(
             asyncio.create_task(_stream(order, client, prompts, indices, order.first + order.step * i, end))
             for i in range(order.streams)
         }
-    await _until(end)
+    await until(end)
 
 
 async def _open_loop(
@@ -104,7 +109,7 @@ async def _open_loop(
 ) -> None:
     for i in range(order.first, len(order.trace), order.step):
         due = order.start_ns + int(order.trace.arrivals_s[i] * 1e9)
-        await _until(due)
+        await until(due)
         open_requests.add(asyncio.create_task(_request(order, client, prompts, i, due)))
 
 
@@ -150,7 +155,7 @@ async def _conversations(
 
 async def _user(order: ConversationOrder, client: Client, prompts: Prompts, user: int) -> None:
     """One conversation after the other. A failure ends the conversation that it is in."""
-    await _until(order.start_ns + min(order.limit_ns, int(order.workload.starts_s[user] * 1e9)))
+    await until(order.start_ns + min(order.limit_ns, int(order.workload.starts_s[user] * 1e9)))
     for conversation in order.workload.of_user(user):
         if not await _converse(order, client, prompts, conversation):
             await asyncio.sleep(REFUSED_S)
@@ -162,7 +167,7 @@ async def _converse(order: ConversationOrder, client: Client, prompts: Prompts, 
     system = order.first_prompt + workload.inputs.size + conversation % workload.system_prompts
     history = KINDS[workload.kind](prompts, system, workload.system_tokens)
     for turn in range(workload.turns):
-        await _until(min(end, time.monotonic_ns() + int(workload.think_s[conversation, turn] * 1e9)))
+        await until(min(end, time.monotonic_ns() + int(workload.think_s[conversation, turn] * 1e9)))
         if time.monotonic_ns() >= end:
             return True
         index = conversation * workload.turns + turn
@@ -176,11 +181,6 @@ async def _converse(order: ConversationOrder, client: Client, prompts: Prompts, 
         if not outcome.ok:
             return False
     return True
-
-
-async def _until(moment_ns: int) -> None:
-    while (left := moment_ns - time.monotonic_ns()) > 0:
-        await asyncio.sleep(left / 1e9)
 
 
 async def _tick(late: list[float]) -> None:

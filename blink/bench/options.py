@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from blink.bench import antagonists, cpu_time, trace
-from blink.bench.conversations import NO_THINKING, Think, think
+from blink.bench.agents import (
+    ANSWERS,
+    CONTEXT,
+    NEW_TOKENS,
+    PREFIX,
+    SESSION_TURNS,
+    TOOLS_AND_USERS,
+)
+from blink.bench.conversations import NO_THINKING, Waits, think
 from blink.bench.cpu_time import Watched
 from blink.bench.histories import KINDS
 from blink.bench.metrics import Slo, slo
@@ -27,6 +35,7 @@ class ServeOptions:
     rate: tuple[float, ...] | None = None
     concurrency: tuple[int, ...] | None = None
     conversations: tuple[int, ...] | None = None
+    agents: tuple[int, ...] | None = None
     duration_s: float = 60.0
     drain_s: float = 60.0
     drop: float = 0.1
@@ -45,9 +54,11 @@ class ServeOptions:
     each: tuple[int, ...] = (1,)
     system: int = 2048
     system_prompts: int = 1
-    think: Think = NO_THINKING
+    think: Waits = NO_THINKING
     stagger_s: float = 0.0
     prompts: str = "ids"
+    session_turns: Lengths = SESSION_TURNS
+    context: int = CONTEXT
     slo: Slo | None = None
     energy: bool = False
     gpu: int = 0
@@ -58,6 +69,10 @@ class ServeOptions:
     name: str | None = None
     json: Path | None = None
     plot: Path | None = None
+
+
+# Instead of the defaults above, with --agents
+OF_AGENTS = {"input": NEW_TOKENS, "output": ANSWERS, "system": PREFIX, "think": TOOLS_AND_USERS}
 
 
 def many(parse: Callable[[str], T], separator: str = ",") -> Callable[[str], tuple[T, ...]]:
@@ -103,11 +118,15 @@ LOAD = (
     Flag("--conversations", "conversations", "N[,N...]",
          "N users at a time, each in a conversation; one window an N, as long as all conversations take",
          many(count)),
+    Flag("--agents", "agents", "LANES[,LANES...]",
+         "LANES agents at a time, each with one session after the other; one window a number of lanes",
+         many(count)),
     Flag("--input", "input", "LENGTHS",
-         "tokens of prompts, in conversations of questions: TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal "
-         "length",
+         "tokens of prompts, in conversations of questions, of agents that arrive in a turn "
+         f"({NEW_TOKENS}): TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal length",
          trace.lengths),
-    Flag("--output", "output", "LENGTHS", "tokens of answers, written likewise", trace.lengths),
+    Flag("--output", "output", "LENGTHS",
+         f"tokens of answers, written likewise, of agents {ANSWERS}", trace.lengths),
     Flag("--seed", "seed", "N", "of lengths, arrivals and prompts", ordinal),
     Flag("--duration", "duration_s", "SECONDS",
          "of each window; of conversations, after which no turn begins any more", seconds),
@@ -132,13 +151,21 @@ CONVERSATIONS = (
     Flag("--turns", "turns", "N", "questions of a conversation", count),
     Flag("--each", "each", "K[,K...]", "conversations that each user holds, one after the other: one K for "
          "each N of --conversations, or one for all", many(count), show=_shown),
-    Flag("--system", "system", "TOKENS", "of the system prompt that conversations begin with; 0 for none",
-         ordinal),
     Flag("--system-prompts", "system_prompts", "N", "different ones, dealt out in turn", count),
-    Flag("--think", "think", "TIME", "between an answer and the next question: SECONDS, or exp:SECONDS for "
-         "exponential times of that mean", think),
-    Flag("--stagger", "stagger_s", "SECONDS", "over which the users begin, evenly; with 0 they begin at once",
-         seconds),
+)  # fmt: skip
+AGENTS = (
+    Flag("--session-turns", "session_turns", "LENGTHS",
+         "turns of a session, written as --input's tokens, if nothing ends it before", trace.lengths),
+    Flag("--context", "context", "TOKENS", "of prompt and answer; a session ends before a turn with more",
+         count),
+)  # fmt: skip
+HISTORIES = (
+    Flag("--system", "system", "TOKENS", "of the system prompt that conversations begin with, of agents "
+         f"{PREFIX} with their tools; 0 for none", ordinal),
+    Flag("--think", "think", "TIME", "between an answer and the next question, of agents as tools and users "
+         "take it: SECONDS, or exp:SECONDS for exponential times of that mean", think),
+    Flag("--stagger", "stagger_s", "SECONDS", "over which the users or lanes begin, evenly; with 0 they "
+         "begin at once", seconds),
     Flag("--prompts", "prompts", None, "ids: completions of token ids, for servers that know "
          "return_token_ids; text: completions of text; chat: chat completions. In text and chat a word "
          "stands for a token",
@@ -162,4 +189,4 @@ MEASUREMENT = (
     Flag("--plot", "plot", "DIR", "draw latency and throughput over load, and the lengths",
          check=writable_directory),
 )  # fmt: skip
-FLAGS = (*LOAD, *CONVERSATIONS, *MEASUREMENT)
+FLAGS = (*LOAD, *CONVERSATIONS, *AGENTS, *HISTORIES, *MEASUREMENT)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from blink.bench.agents import Agents
 from blink.bench.conversations import Conversations
 from blink.bench.trace import Trace
 
@@ -50,11 +51,28 @@ class ConversationOrder:
     drain_ns: int
 
 
+@dataclass(frozen=True)
+class AgentOrder:
+    """Agents for one load process: the lanes first, first + step, ..."""
+
+    workload: Agents
+    first: int
+    step: int
+    first_prompt: int  # the shared prompt's number; those of the sessions' texts follow
+    start_ns: int
+    window_ns: int  # no turn starts after start + window
+    drain_ns: int
+
+
+AnyOrder = Order | ConversationOrder | AgentOrder
+
+
 @dataclass
 class Outcome:
     """One request."""
 
-    index: int  # in a conversation: the conversation times the turns, plus the turn
+    index: int  # in a conversation: the conversation times the turns, plus the turn; of agents: the
+    # session times the stride, plus the request
     stream: int | None  # of a closed loop
     due_ns: int  # when the trace wanted it; in a closed loop, when it was sent
     sent_ns: int
@@ -63,7 +81,7 @@ class Outcome:
     tokens: int  # by the server's `usage`, else one a chunk
     has_usage: bool
     error: str | None  # None: complete
-    turn: int | None = None  # of a conversation, from 0
+    turn: int | None = None  # of a conversation or a session, from 0
     prompt_tokens: int | None = None  # by the server's `usage`
     cached_tokens: int | None = None  # those of the prompt that the server did not compute, where it tells
 

@@ -19,6 +19,10 @@ NOTES = (
     "times in ms. TTFT: until the first token; TPOT: of a request, mean time per token after the first;\n"
     "ITL: between two chunks, of all requests"
 )
+NOTE_OF_AGENTS = (
+    "score: 1 / P90 of (end-to-end latency / output tokens), of n requests; cached: share of their prompts'\n"
+    "tokens, as the server says; turns, sessions: that ended in the steady part"
+)
 NOTE_OF_ROUNDS = "tok/s, whole requests: from the end of each stream's first request to the end of its last"
 
 
@@ -30,6 +34,8 @@ def table(result: dict[str, Any]) -> str:
         parts += ["", more]
     if all(ROUNDS in point for point in points):
         parts.append(NOTE_OF_ROUNDS)
+    if all("agents" in point for point in points):
+        parts.append(NOTE_OF_AGENTS)
     if any(point["antagonists_per_core"] for point in points):
         parts.append("others: antagonists on each of the server's cores")
     parts += _counting(points)
@@ -57,7 +63,13 @@ def line(point: dict[str, Any]) -> str:
         if "later_turns" in point
         else ""
     )
-    return f"{rates}, {', '.join(latencies)}{later}, {point['requests_failed']} failed"
+    scored = f", score {_score(point)}" if "agents" in point else ""
+    return f"{rates}, {', '.join(latencies)}{later}{scored}, {point['requests_failed']} failed"
+
+
+def _score(point: dict[str, Any]) -> str:
+    value = point["agents"]["score_tokens_per_s"]
+    return "-" if value is None else f"{value:.3g} tok/s"
 
 
 def _latencies(points: Sequence[dict[str, Any]]) -> str:
@@ -100,6 +112,8 @@ def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]
         columns.append(("ITL max", lambda point: number(point["itl_ms"], "max")))
     if all("later_turns" in point for point in points):
         columns += _columns_of_turns()
+    if all("agents" in point for point in points):
+        columns += _columns_of_agents()
     if all(ROUNDS in point for point in points):
         columns.append(("tok/s, whole requests", lambda point: _or_nan(point[ROUNDS])))
     if all("goodput_per_s" in point for point in points):
@@ -129,6 +143,17 @@ def _columns_of_turns() -> list[tuple[str, Any]]:
     return columns
 
 
+def _columns_of_agents() -> list[tuple[str, Any]]:
+    """AgentX's score, what share of the prompts was cached, and what was completed."""
+    counts = (("turns", "turns_complete"), ("sessions", "sessions_complete"), ("broken", "sessions_broken"))
+    return [
+        ("score tok/s", lambda point: _or_nan(point["agents"]["score_tokens_per_s"])),
+        ("n", lambda point: str(point["requests_complete"])),
+        ("cached", lambda point: _percent(point["agents"]["cached_share"])),
+        *((name, lambda point, key=key: str(point["agents"][key])) for name, key in counts),
+    ]
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
 
@@ -146,6 +171,8 @@ def _or_nan(value: float | None) -> float:
 def label(point: dict[str, Any]) -> str:
     if "conversations" in point:
         return f"{point['concurrency']} users"
+    if "agents" in point:
+        return f"{point['concurrency']} lanes"
     return f"{point['rate']:g}/s" if point["rate"] is not None else f"c={point['concurrency']}"
 
 

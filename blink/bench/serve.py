@@ -13,6 +13,7 @@ import urllib.parse
 from typing import Any
 
 from blink.bench import environment, report
+from blink.bench.agents import Agents, least_context
 from blink.bench.antagonists import Antagonists
 from blink.bench.conversations import Conversations
 from blink.bench.cpu_time import seconds as cpu_seconds
@@ -22,18 +23,22 @@ from blink.bench.histories import KINDS
 from blink.bench.loads import Load, loads, warm_up
 from blink.bench.metrics import SERVICEABLE_RULE, measure, send_late_p99_ms, serviceable, tokens_between
 from blink.bench.options import (
+    AGENTS,
     API_KEY_VARIABLE,
     CONVERSATIONS,
     FLAGS,
+    HISTORIES,
     LOAD,
     MEASUREMENT,
+    OF_AGENTS,
     ServeOptions,
 )
 from blink.bench.prompts import MAX_PROMPT, WORDS_RANGE, Prompts
 from blink.bench.records import Target
+from blink.bench.sessions import measure_sessions
 from blink.bench.turns import measure_turns
 from blink.errors import CommandError
-from blink.flags import add_flags, given
+from blink.flags import Flag, add_flags, given
 
 DESCRIPTION = """Sends streamed completions of given lengths to a server and measures latency, throughput and
 what was lost. Works with any server of OpenAI's /v1/completions that takes token ids and ignore_eos, and
@@ -41,6 +46,7 @@ with conversations of text on any server of OpenAI's API."""
 EPILOG = """examples:
   blink bench serve http://127.0.0.1:8000 --rate 1,2,4,8 --json open.json
   blink bench serve http://127.0.0.1:8000 --conversations 1,16,64 --input 256 --output 128
+  blink bench serve http://127.0.0.1:8000 --agents 8,32 --duration 180
   blink bench serve http://127.0.0.1:8000 --concurrency 1,8,32,64 --input 1024 --output 256
   blink bench serve http://127.0.0.1:8000 --rate 8 --antagonists copy,map,sort,spawn --cores 0-11"""
 CONTACT_S = 10.0
@@ -54,16 +60,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="of the server, with or without /v1")
     add_flags(parser, "load", ServeOptions, LOAD)
     add_flags(parser, "conversations", ServeOptions, CONVERSATIONS)
+    add_flags(parser, "agents", ServeOptions, AGENTS)
+    add_flags(parser, "conversations and agents", ServeOptions, HISTORIES)
     add_flags(parser, "measurement", ServeOptions, MEASUREMENT)
 
 
 def main(namespace: argparse.Namespace) -> int:
-    values = {"api_key": os.environ.get(API_KEY_VARIABLE) or None}
-    options = ServeOptions(**(values | given(namespace, FLAGS)))
+    chosen = given(namespace, FLAGS)
+    values: dict[str, Any] = {"api_key": os.environ.get(API_KEY_VARIABLE) or None}
+    options = ServeOptions(**(values | (OF_AGENTS if "agents" in chosen else {}) | chosen))
     check(options)
-    if not options.conversations and (stray := given(namespace, CONVERSATIONS)):
-        names = [flag.name for flag in CONVERSATIONS if flag.field in stray]
-        raise CommandError(f"only with --conversations: {', '.join(names)}")
+    refuse_strays(namespace, options)
     target = find(namespace.url, options)
     result = run(target, options)
     if options.json is not None:
@@ -83,13 +90,15 @@ def main(namespace: argparse.Namespace) -> int:
 
 def check(options: ServeOptions) -> None:
     """Raises CommandError for flags that do not go together, before anything is measured."""
-    if sum(map(bool, (options.rate, options.concurrency, options.conversations))) != 1:
-        raise CommandError("give one of --rate, --concurrency and --conversations")
+    if sum(map(bool, (options.rate, options.concurrency, options.conversations, options.agents))) != 1:
+        raise CommandError("give one of --rate, --concurrency, --conversations and --agents")
     if options.conversations and len(options.each) not in (1, len(options.conversations)):
         raise CommandError("--each is one number, or as many as --conversations has")
     for name, longest in (("--input", options.input.high), ("--system", options.system)):
         if longest > MAX_PROMPT:
             raise CommandError(f"{name}: {longest} tokens; prompts of up to {MAX_PROMPT} can be made")
+    if options.agents:
+        check_context(options)
     if options.antagonists and not options.cores:
         raise CommandError("--antagonists needs --cores: those that the server runs on")
     if options.cores and not options.antagonists:
@@ -100,19 +109,72 @@ def check(options: ServeOptions) -> None:
         plots.require()
 
 
+def check_context(options: ServeOptions) -> None:
+    """Raises CommandError where no session could be planned."""
+    least = least_context(options.input, options.output, options.system)
+    if options.context < least:
+        raise CommandError(
+            f"--context: {options.context} tokens hold no turn: --system {options.system}, --input of up to "
+            f"{options.input.high} and --output of up to {options.output.high} need {least}"
+        )
+    if options.context > MAX_PROMPT:
+        raise CommandError(f"--context: {options.context} tokens; prompts of up to {MAX_PROMPT} can be made")
+
+
+def refuse_strays(namespace: argparse.Namespace, options: ServeOptions) -> None:
+    """Raises CommandError for flags of a load that was not asked for."""
+    groups: tuple[tuple[str, bool, tuple[Flag, ...]], ...] = (
+        ("--conversations", bool(options.conversations), CONVERSATIONS),
+        ("--agents", bool(options.agents), AGENTS),
+        ("--conversations or --agents", bool(options.conversations or options.agents), HISTORIES),
+    )
+    told = [
+        f"only with {loads}: {', '.join(flag.name for flag in flags if flag.field in stray)}"
+        for loads, is_asked, flags in groups
+        if not is_asked and (stray := given(namespace, flags))
+    ]
+    if told:
+        raise CommandError("; ".join(told))
+
+
 def find(url: str, options: ServeOptions) -> Target:
-    """The server and its model. Raises CommandError when nobody answers as a server of OpenAI's API does."""
+    """The server and its model. Raises CommandError when nobody answers as a server of OpenAI's API does,
+    and when its contexts are shorter than those of the agents.
+    """
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
         raise CommandError(f"'{url}' is not an http:// URL")
     root = parts.path.rstrip("/").removesuffix("/v1")
     port = parts.port or 80
-    model = options.model or _first_model(parts.hostname, port, f"{root}/v1/models", options.api_key)
+    listed: dict[str, Any] = {}
+    if options.model is None or options.agents:
+        try:
+            listed = _model(parts.hostname, port, f"{root}/v1/models", options.api_key, options.model)
+        except CommandError:
+            if options.model is None:
+                raise
+    model = options.model or str(listed["id"])
+    if options.agents:
+        refuse_long_contexts(listed.get("max_model_len"), options)
     path = f"{root}/v1/{KINDS[options.prompts].endpoint}"
     return Target(parts.hostname, port, path, model, options.api_key, not options.respect_eos)
 
 
-def _first_model(host: str, port: int, path: str, api_key: str | None) -> str:
+def refuse_long_contexts(longest: object, options: ServeOptions) -> None:
+    """`longest`: the server's max_model_len, which OpenAI's API does not have. Raises CommandError."""
+    if isinstance(longest, int) and longest < options.context:
+        least = least_context(options.input, options.output, options.system)
+        own = f"--context {longest}" if longest >= least else f"shorter lengths and --context {longest}"
+        raise CommandError(
+            f"sessions grow to --context {options.context} tokens, and the server's contexts have {longest}: "
+            f"give {own} for every server that is compared, or start this one with longer contexts"
+        )
+
+
+def _model(host: str, port: int, path: str, api_key: str | None, name: str | None) -> dict[str, Any]:
+    """What the server's list of models says of the one with the name, or of its first. Nothing, where it does
+    not list the name. Raises CommandError without a server, or a list.
+    """
     connection = http.client.HTTPConnection(host, port, timeout=CONTACT_S)
     try:
         connection.request("GET", path, headers={"authorization": f"Bearer {api_key}"} if api_key else {})
@@ -122,7 +184,9 @@ def _first_model(host: str, port: int, path: str, api_key: str | None) -> str:
             raise CommandError(
                 f"{host}:{port}{path} answers {answer.status}: {body[:200].decode(errors='replace')}"
             )
-        return str(json.loads(body)["data"][0]["id"])
+        models = json.loads(body)["data"]
+        found = [model for model in models if name in (None, model["id"])]
+        return dict(found[0]) if found or name is None else {}
     except (OSError, http.client.HTTPException) as error:
         raise CommandError(f"no server at {host}:{port}: {error}") from error
     except (ValueError, LookupError, TypeError) as error:
@@ -208,6 +272,8 @@ def require_success(fleet: Fleet, options: ServeOptions) -> None:
     work = warm_up(options)
     if isinstance(work, Conversations):
         outcomes = fleet.converse(work, options.duration_s, options.drain_s).outcomes
+    elif isinstance(work, Agents):
+        outcomes = fleet.run_agents(work, 0.01, 0.0, options.drain_s).outcomes
     else:
         outcomes = fleet.run(work, None, 0.01, 0.0, options.drain_s).outcomes
     if not any(outcome.ok for outcome in outcomes):
@@ -233,6 +299,10 @@ def window(fleet: Fleet, load: Load, options: ServeOptions, meter: EnergyMeter |
     if isinstance(work, Conversations):
         ran = fleet.converse(work, options.duration_s, options.drain_s, at_steady, at_end)
         point = measure(ran.outcomes, ran.steady_ns, options.slo) | measure_turns(ran.outcomes, work)
+    elif isinstance(work, Agents):
+        ran = fleet.run_agents(work, *bounds, at_steady, at_end)
+        figures = measure_sessions(ran.outcomes, work, ran.steady_ns)
+        point = measure(ran.outcomes, ran.steady_ns, options.slo) | figures
     else:
         ran = fleet.run(work, load.concurrency, *bounds, at_steady, at_end)
         point = measure(ran.outcomes, ran.steady_ns, options.slo)

@@ -32,14 +32,22 @@ def measure_turns(outcomes: list[Outcome], workload: Conversations) -> dict[str,
 
 
 def _of(good: list[Outcome], tells: bool) -> dict[str, Any]:
-    """`tells`: the server says what it had kept. Servers that do may leave it out where it is nothing."""
-    prompts = [o.prompt_tokens for o in good if o.prompt_tokens is not None]
-    cached = [o.cached_tokens or 0 for o in good if o.prompt_tokens is not None] if tells else []
     return {
         "requests_complete": len(good),
         "ttft_ms": summary(np.array([ttft_ms(o) for o in good])),
         "tpot_ms": summary(np.array([tpot_ms(o) for o in good if o.tokens > 1])),
+        **cached(good, tells),
+    }
+
+
+def cached(good: list[Outcome], tells: bool) -> dict[str, float | None]:
+    """What was cached of the prompts. `tells`: the server says what it had kept. Servers that do may leave it
+    out where it is nothing.
+    """
+    prompts = [o.prompt_tokens for o in good if o.prompt_tokens is not None]
+    kept = [o.cached_tokens or 0 for o in good if o.prompt_tokens is not None] if tells else []
+    return {
         "prompt_tokens_mean": sum(prompts) / len(prompts) if prompts else None,
-        "cached_tokens_mean": sum(cached) / len(cached) if cached else None,
-        "cached_share": sum(cached) / sum(prompts) if cached else None,
+        "cached_tokens_mean": sum(kept) / len(kept) if kept else None,
+        "cached_share": sum(kept) / sum(prompts) if kept else None,
     }

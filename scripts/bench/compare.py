@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 OF_TURNS = ["TTFT p50 / p99 of first turns", "of later turns", "cached of those"]  # of conversations
+OF_AGENTS = ["score tok/s", "cached", "turns", "sessions"]
 HEAD = ["load", "antagonists a core", "server", "req/s", "tok/s", "tok/s of rounds",
         "TTFT p50 / p99", "TPOT p50 / p99", "ITL p50 / p99 / p99.9 / max", "failed", "J/token",
         "CPU s/ktok"]  # fmt: skip
@@ -62,6 +63,7 @@ def row(result: dict[str, Any], point: dict[str, Any]) -> list[str]:
         f"{energy['joules_per_token']:.3f}" if energy and energy["joules_per_token"] else "-",
         "-" if cpu_s is None else f"{cpu_s:.3f}",
         *of_turns(point),
+        *of_agents(point),
     ]
 
 
@@ -77,18 +79,33 @@ def of_turns(point: dict[str, Any]) -> list[str]:
     ]
 
 
+def of_agents(point: dict[str, Any]) -> list[str]:
+    if "agents" not in point:
+        return []
+    figures = point["agents"]
+    score, share = figures["score_tokens_per_s"], figures["cached_share"]
+    return [
+        "-" if score is None else f"{score:.1f} of {point['requests_complete']}",
+        "-" if share is None else f"{share:.0%}",
+        str(figures["turns_complete"]),
+        str(figures["sessions_complete"]),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="what --json or peers.py wrote")
     results = read(parser.parse_args().files)
-    are_conversations = all("later_turns" in point for result in results for point in result["points"])
-    head = [*HEAD, *(OF_TURNS if are_conversations else [])]
+    points = [point for result in results for point in result["points"]]
+    are_conversations = all("later_turns" in point for point in points)
+    are_agents = all("agents" in point for point in points)
+    head = [*HEAD, *(OF_TURNS if are_conversations else []), *(OF_AGENTS if are_agents else [])]
     print(" | ".join(["", *head, ""]).strip())
     print("|" + "---|" * len(head))
-    for points in zip(*(result["points"] for result in results), strict=True):
-        for result, point in zip(results, points, strict=True):
+    for of_load in zip(*(result["points"] for result in results), strict=True):
+        for result, point in zip(results, of_load, strict=True):
             print(" | ".join(["", *row(result, point), ""]).strip())
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from bench.peers import DRAIN_S, OVERHEAD_S, RATES, USERS  # noqa: E402
+from bench.peers import DRAIN_S, LANES, OVERHEAD_S, RATES, USERS  # noqa: E402
 from bench.servers import unpacked  # noqa: E402
 
 from blink.flags import checked  # noqa: E402
@@ -83,7 +83,7 @@ def begin_of_antagonists(now: float, lanes: list[list[Turn]], options: argparse.
     starts = (START_S.get(lane[0].server, BLINK_START_S) for lane in lanes)
     seconds = max(starts)
     for part in options.parts[: options.parts.index("interference")]:
-        fixed = {"closed": options.concurrency, "conversations": USERS}
+        fixed = {"closed": options.concurrency, "conversations": USERS, "agents": LANES}
         windows = [fixed.get(part) or options.rates or RATES[turn.model] for (turn,) in lanes]
         seconds += max(len(n.split(",")) for n in windows) * (options.window + DRAIN_S[part] + OVERHEAD_S)
     return now + seconds

@@ -6,13 +6,14 @@
     python scripts/bench/peers.py --server blink --model llama-3-8b --part conversations --window 60
 
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Parts: `closed`
-(1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference`
-(a rate that every server can take, by antagonists on the server's cores), `conversations` (six turns behind
-a system prompt of 2048 tokens, 256 tokens in and 128 out, by users; with it vLLM runs with its prefix cache,
-else without), `burst` (so many prompts of 1024 tokens at once, and no more). The server starts once, on its
-own cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under
-"run" how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
---begin, their windows under antagonists are in step.
+(1024 tokens in, 256 out, by concurrency), `open` (Poisson, the paper's lengths, by rate), `interference` (a
+rate that every server can take, by antagonists on the server's cores), `conversations` (six turns behind a
+system prompt of 2048 tokens, 256 tokens in and 128 out, by users), `agents` (sessions of up to 32,768 tokens,
+by lanes; with it and the one before, vLLM runs with its prefix cache, else without), `burst` (so many prompts
+of 1024 tokens at once, and no more). The server starts once, on its own cores. Each part leaves one
+OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the server was run.
+Servers on several GPUs of one machine may be disturbed together: with the same --begin, their windows under
+antagonists are in step.
 
 No tokenizer is in the measurement: prompts are token ids. vLLM runs without detokenizing, its text is empty
 (--skip-tokenizer-init); blink has to detokenize, for random weights with a made vocabulary whose every token
@@ -55,9 +56,12 @@ RATES = {  # requests/s, up to beyond what the fastest server takes of each shap
 CALM_RATES = {"llama-3.2-1b": "12", "llama-3-8b": "5", "qwen3-8b": "5", "phi-4": "3", "qwen3-32b": "1",
               "qwen3-30b-a3b": "2"}  # fmt: skip
 PER_CORE = "0,1,4,8"
-DRAIN_S = {"closed": 8.0, "open": 8.0, "interference": 10.0, "conversations": 30.0, "burst": 30.0}
+DRAIN_S = {"closed": 8.0, "open": 8.0, "interference": 10.0, "conversations": 30.0, "agents": 30.0,
+           "burst": 30.0}  # fmt: skip
 BURSTS = "64,128"
 USERS, EACH = "1,16,64", "8,2,1"  # conversations of each user, so that few users are asked often enough, too
+LANES = "8,32"
+PRIMED = 0.2  # of a window of agents, in which the histories that their lanes begin with are computed
 OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
 SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 
@@ -70,6 +74,8 @@ def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[li
     if part == "conversations":
         turns = [f"--conversations={USERS}", f"--each={EACH}", "--turns=6", "--system=2048"]
         return [*turns, "--input=256", "--output=128"], len(USERS.split(","))
+    if part == "agents":
+        return [f"--agents={LANES}", f"--drop={PRIMED}"], len(LANES.split(","))
     if part == "burst":
         turns = [f"--conversations={BURSTS}", "--turns=1", "--system=0"]
         return [*turns, "--input=1024", "--output=128"], len(BURSTS.split(","))
@@ -149,7 +155,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--part",
         default="closed",
-        help="closed, open, interference, conversations, burst; several with commas",
+        help="closed, open, interference, conversations, agents, burst; several with commas",
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
     parser.add_argument(

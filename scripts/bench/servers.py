@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from string import ascii_lowercase
 
+from blink.bench.agents import CONTEXT
 from blink.bench.cpu_time import tree
 from ringbuffer.parent import ask_for_death_signal
 
@@ -128,11 +129,13 @@ class Blink(Server):
 
     def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
         apart = arguments.frontend_cores
+        has_agents = "agents" in arguments.part.split(",")
         return [
             sys.executable, "-m", "blink", "serve", str(model), f"--port={self.port}",
             f"--frontends={arguments.frontends}", "--served-model-name=m",
             *(["--random-weights"] if self.random_weights else []),
             *([f"--frontend-cores={','.join(map(str, apart))}"] if apart else []),
+            *([f"--max-context={CONTEXT}"] if has_agents else []),
         ]  # fmt: skip
 
     @contextlib.contextmanager
@@ -168,7 +171,8 @@ class Vllm(Server):
         if arguments.vllm is None:
             raise SystemExit("--server vllm needs --vllm: an archive of an installed vLLM, or its directory")
         site = unpacked(arguments.vllm)
-        has_prefixes = "conversations" in arguments.part.split(",")
+        parts = arguments.part.split(",")
+        has_prefixes = "conversations" in parts or "agents" in parts
         cache = (
             ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
             if has_prefixes
@@ -186,7 +190,8 @@ class Vllm(Server):
             sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
             "--served-model-name", "m", "--port", str(self.port),
             "--load-format", "dummy" if self.random_weights else "auto",
-            "--skip-tokenizer-init", "--dtype", "bfloat16", "--max-model-len", "8192",
+            "--skip-tokenizer-init", "--dtype", "bfloat16",
+            "--max-model-len", str(CONTEXT) if "agents" in parts else "8192",
             "--max-num-seqs", "128", "--gpu-memory-utilization", "0.85", *cache,
         ]  # fmt: skip
 

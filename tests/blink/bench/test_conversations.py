@@ -232,12 +232,18 @@ def test_answers_may_end_early_where_the_server_knows_no_ignore_eos(tmp_path: Pa
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--rate=1", "--conversations=1"), "give one of --rate, --concurrency and --conversations"),
+        (
+            ("--rate=1", "--conversations=1"),
+            "give one of --rate, --concurrency, --conversations",
+        ),
         (("--conversations=1,2", "--each=1,2,3"), "--each is one number, or as many as --conversations has"),
         (("--conversations=1", "--think=soon"), "'soon' is no time to think"),
         (("--conversations=1", "--system=200000"), "--system: 200000 tokens; prompts of up to 131071"),
         (("--conversations=1", "--input=200000"), "--input: 200000 tokens; prompts of up to 131071"),
-        (("--rate=1",), "only with --conversations: --turns, --system"),
+        (
+            ("--rate=1",),
+            "--conversations: --turns; only with --conversations or --agents: --system",
+        ),
     ],
 )
 def test_flags_that_do_not_go_together(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
