@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blink.bench.conversations import THINKING, Waits
-from blink.bench.trace import INPUTS, OUTPUTS, Lengths, histogram
+from blink.bench.trace import INPUTS, OUTPUTS, Lengths, histogram, lengths
 
 # Random streams, beside those of trace.py, prompts.py and conversations.py
 TURNS, WIDTHS, STARTS = 6, 7, 8
@@ -41,6 +41,7 @@ ANSWERS = Lengths(350, 0.8, 80, 800)
 # Turns of a session, if nothing ends it before. P25, P50 and P90 are 5, 15 and 140; published are 4, 15 and
 # 135 steps that results of tools began (tracelab.cs.washington.edu/exp/session/session_internal_counts).
 SESSION_TURNS = Lengths(45, 1.76, 2, 256)
+MOST_TURNS = 4096  # what a plan can have; contexts hold fewer
 # Share of turns with 1, 2, 3 and 4 requests side by side: mean 1.19, P90 2, P99 4; published are 1.2, 2 and
 # 4 calls of tools in a step (the same table).
 WIDTH_SHARES = (0.87, 0.09, 0.02, 0.02)
@@ -172,6 +173,14 @@ class Agents:
             ),
             "turns_of_session": histogram(np.array([plan.turns for plan in self.plans])),
         }
+
+
+def session_turns(text: str) -> Lengths:
+    """As `lengths`, up to MOST_TURNS. Raises ValueError."""
+    turns = lengths(text)
+    if turns.high > MOST_TURNS:
+        raise ValueError(f"'{text}': sessions of up to {MOST_TURNS} turns can be planned")
+    return turns
 
 
 def least_context(new: Lengths, answers: Lengths, prefix: int) -> int:

@@ -15,6 +15,7 @@ from blink.bench.agents import (
     PREFIX,
     SESSION_TURNS,
     TOOLS_AND_USERS,
+    session_turns,
 )
 from blink.bench.conversations import NO_THINKING, Waits, think
 from blink.bench.cpu_time import Watched
@@ -155,7 +156,7 @@ CONVERSATIONS = (
 )  # fmt: skip
 AGENTS = (
     Flag("--session-turns", "session_turns", "LENGTHS",
-         "turns of a session, written as --input's tokens, if nothing ends it before", trace.lengths),
+         "turns of a session, written as --input's tokens, if nothing ends it before", session_turns),
     Flag("--context", "context", "TOKENS", "of prompt and answer; a session ends before a turn with more",
          count),
 )  # fmt: skip

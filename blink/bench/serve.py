@@ -46,7 +46,7 @@ with conversations of text on any server of OpenAI's API."""
 EPILOG = """examples:
   blink bench serve http://127.0.0.1:8000 --rate 1,2,4,8 --json open.json
   blink bench serve http://127.0.0.1:8000 --conversations 1,16,64 --input 256 --output 128
-  blink bench serve http://127.0.0.1:8000 --agents 8,32 --duration 180
+  blink bench serve http://127.0.0.1:8000 --agents 8,32 --duration 180 --drop 0.2
   blink bench serve http://127.0.0.1:8000 --concurrency 1,8,32,64 --input 1024 --output 256
   blink bench serve http://127.0.0.1:8000 --rate 8 --antagonists copy,map,sort,spawn --cores 0-11"""
 CONTACT_S = 10.0

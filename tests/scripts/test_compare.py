@@ -37,6 +37,23 @@ def test_every_load_has_a_row_a_server(tmp_path: Path) -> None:
     assert rows[2][4] == f"{first['points'][0]['output_tokens_per_s']:,.0f}"
 
 
+def test_agents_have_their_score_and_how_many_requests_it_is_of(tmp_path: Path) -> None:
+    first = json.loads(RECORDED.read_text())
+    figures = {
+        "score_tokens_per_s": 45.67,
+        "cached_share": 0.93,
+        "turns_complete": 80,
+        "sessions_complete": 5,
+    }
+    for point in first["points"]:
+        point |= {"agents": figures, "requests_complete": 95}
+    done = compare(tmp_path, first, first)
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
+    assert rows[0][-4:] == ["score tok/s", "cached", "turns", "sessions"]
+    assert rows[2][-4:] == ["45.7 of 95", "93%", "80", "5"]
+
+
 def test_results_of_different_loads_are_refused(tmp_path: Path) -> None:
     first = json.loads(RECORDED.read_text())
     other = json.loads(RECORDED.read_text())

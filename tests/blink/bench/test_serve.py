@@ -246,7 +246,7 @@ def test_plots_are_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "give one of --rate, --concurrency and --conversations"),
+        ((), "give one of --rate, --concurrency, --conversations and --agents"),
         (("--rate=1", "--concurrency=1"), "give one of --rate, --concurrency"),
         (("--rate=1", "--antagonists=sort"), "--antagonists needs --cores"),
         (("--rate=0",), "0 is not a rate in requests/s"),
