@@ -236,6 +236,20 @@ def test_a_failure_ends_its_session_and_the_lane_begins_another(tmp_path: Path) 
     assert point["agents"]["sessions_complete"] > 1
 
 
+@pytest.mark.slow
+def test_a_turn_of_which_an_answer_stalls_is_a_failure_and_the_run_ends(tmp_path: Path) -> None:
+    def fault(body: dict[str, Any], number: int) -> bad_server.Behaviour | None:
+        return bad_server.stalled if number == 9 else None
+
+    with TalkingServer(fault) as server:
+        done, result = bench(server.url, tmp_path, "--agents=2", "--drain=1")
+    assert done.returncode == 0, done.stderr
+    (point,) = result["points"]
+    assert point["failures"] == {"not finished in time": 1}
+    assert point["agents"]["sessions_broken"] == 1
+    assert point["agents"]["sessions_complete"] > 0  # of the other lane
+
+
 def test_a_server_that_tells_no_token_ids_is_told_so(tmp_path: Path) -> None:
     with TalkingServer(tells=False) as server:
         done, _ = bench(server.url, tmp_path, "--agents=2", "--warmup=2")
