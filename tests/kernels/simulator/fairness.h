@@ -96,9 +96,9 @@ class Fairness {
   using Running = std::map<Rank, uint32_t>;   // their clients
   using Line = std::pair<int32_t, uint32_t>;  // those of a priority that a client has in the line
 
-  // A client's next in line of one priority, and which clients had one admitted since it is that.
+  // A client's next in line of one priority, the client's last turn then, and which clients had one admitted since.
   struct Head {
-    uint64_t arrival;
+    uint64_t arrival, turn;
     std::set<uint32_t> others;
   };
 
@@ -121,7 +121,8 @@ class Fairness {
 
   // S2: while a client's next waits, nobody is admitted who is less urgent; and of those that are as urgent, nobody who
   // has more places in the batch, and no other client twice that has as many; and a client's own come in the order of
-  // their arrival. A torn payload has no place in the line, and whom it is for is not known; once it is whole it may be
+  // their arrival. A client's turn whose request was paused or ended before the next look is known by the scheduler's
+  // count alone. A torn payload has no place in the line, and whom it is for is not known; once it is whole it may be
   // its client's turn, though it was never seen as the next. Hostile numbers of clients are chosen to share the places
   // of others' counts.
   void take_turns(const Running& running) {
@@ -141,8 +142,9 @@ class Fairness {
     std::map<Line, Head> heads;
     for (const auto& [line, arrival] : next) {
       const auto known = heads_.find(line);
-      const bool same = known != heads_.end() && known->second.arrival == arrival && !admitted.count(line.second);
-      heads.emplace_hint(heads.end(), line, same ? std::move(known->second) : Head{arrival, {}});
+      const uint64_t turn = last_turn(line.second);
+      const bool same = known != heads_.end() && known->second.arrival == arrival && known->second.turn == turn;
+      heads.emplace_hint(heads.end(), line, same ? std::move(known->second) : Head{arrival, turn, {}});
     }
     heads_ = std::move(heads);
   }
@@ -162,12 +164,19 @@ class Fairness {
         const auto& [priority, other] = line;
         const auto waiting = next.find(line);
         if (waiting == next.end() || waiting->second != head.arrival || distrusted != ~0u) continue;
+        if (last_turn(other) != head.turn) continue;
         if (priority < rank.priority) fail("S2: a request was overtaken by a less urgent one");
         if (priority != rank.priority || admitted.count(other) || least[client] < most[other]) continue;
         if (least[client] > most[other]) fail("S2: a client with more places came before one with fewer");
         if (!head.others.insert(client).second) fail("S2: a client had two turns while another waited for its next");
       }
     }
+  }
+
+  uint64_t last_turn(uint32_t client) const {
+    const uint32_t second = client / BLINK_CLIENT_COUNTS % BLINK_CLIENT_COUNTS;
+    return std::min(c.state->clients[client % BLINK_CLIENT_COUNTS].turn,
+                    c.state->clients[BLINK_CLIENT_COUNTS + second].turn);
   }
 
   // The prompts that have tokens to be planned.
