@@ -17,8 +17,7 @@
 #define BLINK_PROMPT_SHARE 384
 #define BLINK_BACKLOG_STEPS 32
 #define BLINK_SLOWEST_PACE 2      /* times what a decode step takes: a step with a part of one very long prompt (S15) */
-#define BLINK_LEAST_PROMPT 64     /* prompt tokens that a step has beside sequences that decode, whatever its target */
-#define BLINK_MOST_WORK 0xffffffu /* of a step, in tokens: more than any has */
+#define BLINK_LEAST_PROMPT 64     /* tokens' work that prompts have of a step beside others, whatever its target */
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull /* a launch that is refused is tried again for so long */

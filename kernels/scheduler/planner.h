@@ -152,11 +152,11 @@ class Planner : private Sequences {
   // could (S15). A shape is filled to the last token, because its matmuls run at its capacity.
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const {
     const uint32_t share = Min()(prompt_share(n_decode, n), c_.max_prefill_tokens);
-    const uint32_t wanted = Min()(n_decode + share, c_.max_mixed_tokens);
-    if (!c_.target_itl_ns) return Min()(mixed_shape(wanted).tokens, n_decode + c_.max_prefill_tokens);
-    // Padding counts, too.
-    const uint32_t most = Max()(times_.work_within(c_.target_itl_ns), n_decode + BLINK_LEAST_PROMPT);
-    return Min()(wanted, Min()(largest_within(most), n_decode + c_.max_prefill_tokens));
+    const uint32_t wanted =
+        Min()(mixed_shape(Min()(n_decode + share, c_.max_mixed_tokens)).tokens, n_decode + c_.max_prefill_tokens);
+    if (!c_.target_itl_ns) return wanted;
+    const uint32_t least = Min()(n_decode + BLINK_LEAST_PROMPT, c_.max_mixed_tokens);
+    return Min()(wanted, Max()(largest_within(times_.work_within(c_.target_itl_ns)), least));
   }
   BLINK_FN const blink_shape& mixed_shape(uint32_t tokens) const {
     return c_.shapes[c_.mixed_lookup[granules(tokens)]];
@@ -185,7 +185,7 @@ class Planner : private Sequences {
     }
     there = p_.reduce(there, Lengths());
     const uint64_t longest = there >> 32, all = uint32_t(there);
-    const uint64_t slow = times_.work_within(times_.decode_ns() * BLINK_SLOWEST_PACE);
+    const uint64_t slow = largest_within(times_.work_within(times_.decode_ns() * BLINK_SLOWEST_PACE));
     const uint64_t part = longest > very_long ? slow - Min()(slow, uint64_t(n_decode)) : longest / BLINK_PROMPT_STEPS;
     const uint64_t many = longest > very_long ? all - longest : all;
     const uint64_t some = Min()(many / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));

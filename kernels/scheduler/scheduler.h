@@ -76,13 +76,12 @@ class Scheduler {
       payloads_.begin_turn();
       const uint64_t completed = broadcast(p_, p_.thread() == 0 ? p_.acquire(c_.tables.completed) : 0);
       if (steps_.window_is_used_up() && completed == steps_.launched()) return launch_.relaunch();
-      const bool has_just_scanned = intake_.has_just_scanned();  // when the step had ended, whatever its commit takes
       commit_.take_completions(completed);
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
       // A scan does not delay a step with drafts either, which is planned when the running one has ended (S23).
-      const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && has_just_scanned;
+      const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && intake_.has_just_scanned();
       const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();
       if (!steps_.planned() && settled && clock_.plan_is_due())

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x74bd0c379ae6f419ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x8448afcb9d18b76dull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

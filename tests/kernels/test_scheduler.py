@@ -42,6 +42,7 @@ class Sizes(ctypes.Structure):
         ("max_drafts", ctypes.c_uint32),
         ("verify_rows", ctypes.c_uint32),
         ("suffix", ctypes.c_uint32),
+        ("target_itl_ns", ctypes.c_uint32),
     ]
 
 
@@ -121,6 +122,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         max_drafts=draw(st.sampled_from([0, 1, 3, 14])),
         verify_rows=draw(st.integers(0, 64)),
         suffix=draw(st.sampled_from([0, 1])),
+        target_itl_ns=draw(st.sampled_from([0, 1, 30_000, 1_000_000])),
         **draw(
             st.sampled_from(
                 [told(0), told(1), told(5), told(64), told(1000), kept(3, 1), kept(40, 4), kept(200, 30)]

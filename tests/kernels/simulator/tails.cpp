@@ -174,7 +174,7 @@ class Tails {
     return uint64_t(matmuls + keys * machine_.key + seen * machine_.seen + 15e3 * shape.batch_slots / 8);
   }
 
-  /* The engine's (gpu_backend/engines/graph_grid.py). */
+  /* The engine's (gpu_backend/engines/graph_grid.py) up to 1,024 tokens, and coarser ones beyond. */
   void give_shapes() {
     for (uint32_t n : {1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128})
       shapes_.push_back({BLINK_STEP_DECODE, n, n, 0});
