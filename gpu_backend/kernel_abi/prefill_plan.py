@@ -6,8 +6,8 @@ import numpy as np
 PREFILL_PLAN_THREADS = 512
 
 PrefillUnit = np.dtype({
-    "names": ["sequence", "first", "count", "keys", "past"],
-    "formats": ["<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 4, 8, 12, 16],
-    "itemsize": 32,
+    "names": ["sequence", "first", "count", "keys", "past", "part", "parts", "first_tile", "end_tile"],
+    "formats": ["<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 4, 8, 12, 16, 20, 24, 28, 32],
+    "itemsize": 48,
 })

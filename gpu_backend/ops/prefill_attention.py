@@ -2,7 +2,8 @@
 (prefill_attention.h).
 
 The first works off units that a plan makes of the step's prompts, once a step
-(kernels/ops/attention/prefill_plan.h).
+(kernels/ops/attention/prefill_plan.h). In a shape of few tokens, whose units are fewer than there are blocks,
+the keys of a unit may be divided into parts, which different blocks work on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.flash_accumulators_sm90 import FLASH_ATOM, FLASH_KEYS
 from gpu_backend.kernel_abi.flash_attention_sm90 import FLASH_FP8_THREADS, FLASH_THREADS
+from gpu_backend.kernel_abi.flash_parts_sm90 import FLASH_PART_WORDS, FLASH_WARPS
 from gpu_backend.kernel_abi.flash_producer_sm90 import FLASH_RAW_STAGES, FLASH_ROWS, FLASH_STAGES
 from gpu_backend.kernel_abi.prefill_attention import PREFILL_QUERIES, PREFILL_THREADS
 from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUnit
@@ -26,6 +28,7 @@ GROUP_ROWS = 64  # of a warpgroup, whose queries one copy brings
 ROW = 64  # elements of a row in shared memory
 CELLS = 8  # rows of an atom: tokens of one head in the cache
 UNIT_BYTES = PrefillUnit.itemsize
+PART_KEYS = 2048  # of a unit, for which it has a part: what adds the parts up takes little time beside these
 
 
 def flash_pack(heads: Heads) -> int:
@@ -57,9 +60,28 @@ def _cache_boxes(cache: KvCache, atoms: int) -> Tensor:
     return Tensor(cache.address, shape, box, (CELLS * dim, ROW, dim))
 
 
-def _plan(heads: Heads, tokens: int, batch_slots: int) -> Buffer:
+def most_parts(heads: Heads, tokens: int, target: Target) -> int:
+    """Parts that a unit of a step of `tokens` tokens has at most: so many that no more than the blocks there
+    are have work if the tokens are of one prompt."""
+    pack = flash_pack(heads)
+    items = ceil_div(tokens * pack, FLASH_ROWS) * (heads.q // pack)
+    return max(1, target.blocks // items)
+
+
+def _plan(heads: Heads, tokens: int, batch_slots: int, parts: int) -> Buffer:
     units = tokens * flash_pack(heads) // FLASH_ROWS + batch_slots
-    return Buffer("prefill_plan", 1 + units, UNIT_BYTES, Element.U8)
+    return Buffer("prefill_plan", 1 + units * parts, UNIT_BYTES, Element.U8)
+
+
+def _parts(heads: Heads, tokens: int, most: int) -> tuple[Buffer | None, Buffer | None]:
+    """`parts` and `arrivals` of kernels/ops/attention/flash_parts_sm90.h. The arrivals are 0 between kernels
+    of all shapes, so that shapes may lay them out differently."""
+    if most == 1:
+        return None, None
+    return (
+        Buffer("prefill_parts", tokens * heads.q * most, heads.dim + FLASH_PART_WORDS, Element.FP32),
+        Buffer("prefill_arrivals", tokens, heads.q // flash_pack(heads) * FLASH_WARPS, Element.U32),
+    )
 
 
 class PlanFlash:
@@ -69,8 +91,9 @@ class PlanFlash:
         return target.beyond_hopper or _refusal(op.heads)
 
     def launches(self, op: PrefillPlan, target: Target) -> list[Launch]:
-        plan = _plan(op.heads, op.tokens, op.batch_slots)
-        operands = (FromStep.STEP_SET, plan, FLASH_ROWS // flash_pack(op.heads))
+        most = most_parts(op.heads, op.tokens, target)
+        plan = _plan(op.heads, op.tokens, op.batch_slots, most)
+        operands = (FromStep.STEP_SET, plan, FLASH_ROWS // flash_pack(op.heads), PART_KEYS, most)
         return [Launch("prefill_plan_kernel", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), operands)]
 
 
@@ -94,7 +117,8 @@ class FlashAttention:
         atoms = cache.pages * cache.kv_heads * cache.page_size // CELLS  # of a layer's keys
         keys = _cache_boxes(cache, 2 * cache.layers * atoms)
         first = 2 * of.layer * atoms
-        plan = _plan(heads, op.tokens, 0)  # PlanFlash knows how many batch slots it has
+        most = most_parts(heads, op.tokens, target)
+        plan = _plan(heads, op.tokens, 0, most)  # PlanFlash knows how many batch slots it has
         inputs = (queries, fresh, keys, FromStep.TABLES, plan, of.out)
         counts = (first, first + atoms, heads.q, heads.kv, pack, int(op.after_decode))
         scales = (of.scales.key, of.scales.value)
@@ -103,7 +127,7 @@ class FlashAttention:
                 f"flash_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
                 (target.blocks, 1, 1),
                 (FLASH_FP8_THREADS if cache.element is Element.FP8 else FLASH_THREADS, 1, 1),
-                (*inputs, *counts, *scales),
+                (*inputs, *counts, *scales, *_parts(heads, op.tokens, most), most),
                 shared_bytes=flash_shared_bytes(heads.dim, cache.element),
             )
         ]

@@ -11,8 +11,11 @@ from symbolic_plan import Expression
 
 from gpu_backend.abi import StepKind
 from gpu_backend.engines.native.step import decoding_slots
+from gpu_backend.kernel_abi.flash_accumulators_sm90 import FLASH_KEYS
+from gpu_backend.kernel_abi.flash_parts_sm90 import FLASH_PART_WORDS, FLASH_WARPS
 from gpu_backend.ops.attention import DecodePlan, Heads
 from gpu_backend.ops.decode_attention import KV_SPLIT_BYTES, KvSplitLimits, kv_split_limits, sharing_rows
+from gpu_backend.ops.prefill_attention import UNIT_BYTES
 
 
 class SymbolicAttention(SymbolicMachine):
@@ -108,15 +111,33 @@ class SymbolicAttention(SymbolicMachine):
             layer = self._layer_of(keys, values)
             x[token] = self._turned(q_norm, k_norm, bias, self._weights[rope], layer, x[token])
 
+    def _prefill_plan(
+        self, blocks: int, step_set: Any, plan: str, unit_tokens: int, part_keys: int, most_parts: int
+    ) -> None:
+        units = self._shape.tokens // unit_tokens + self._shape.batch_slots
+        self._at(plan, 1 + units * most_parts, UNIT_BYTES)[0] = (
+            "prefill plan",
+            128 // unit_tokens,
+            most_parts,
+        )
+        assert most_parts == 1 or part_keys >= 3 * FLASH_KEYS, "every row sees keys of every part"
+
     def _flash_attention(
         self, blocks: int, queries: str, fresh: str, cache: int, tables: Any, plan: str, out: str,
-        keys: int, values: int, heads: int, kv_heads: int, pack: int, after_decode: int, *scales: float,
+        keys: int, values: int, heads: int, kv_heads: int, pack: int, after_decode: int,
+        k_scale: float, v_scale: float, parts: str, arrivals: str, most_parts: int,
     ) -> None:  # fmt: skip
         atom = 8 * self.model.cache.row_bytes
         assert cache == KV_CACHE
         assert fresh == queries, "this step's keys and values lie beside the queries"
+        assert self._at(plan)[0] == ("prefill plan", pack, most_parts), "the plan is for other units"
+        if most_parts > 1:
+            tokens = self._shape.tokens
+            row_bytes = FP32_BYTES * (self.config.head_dim + FLASH_PART_WORDS)
+            self._at(parts, tokens * heads * most_parts, row_bytes)
+            self._at(arrivals, tokens * (heads // pack), FP32_BYTES * FLASH_WARPS)
         places = KV_CACHE + keys * atom, KV_CACHE + values * atom
-        self._check_scales(self._layer_of(*places), scales)
+        self._check_scales(self._layer_of(*places), (k_scale, v_scale))
         self._attend(self._tokens(0), queries, out, *places, window=0)
 
     def _prefill_attention(

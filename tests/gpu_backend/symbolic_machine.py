@@ -177,4 +177,4 @@ class SymbolicMachine:
 
     def _gate(self, *_: Any) -> None: ...
 
-    _prefill_plan = _sample = _gate
+    _sample = _gate

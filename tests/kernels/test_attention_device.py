@@ -107,10 +107,10 @@ class StreamStep:
             emulate("prefill_attention", *inputs, *caches, *self.scales, out, *last)
             return
         plan = np.zeros((1 + n_tokens, UNIT_WORDS), np.uint32)
-        emulate("prefill_plan", arrays.step_set, plan, 128)
+        emulate("prefill_plan", arrays.step_set, plan, 128, 384, 1)
         cells = step.caches[0].size // step.shape[1] // step.shape[2]
         inputs = (arrays.tables, step.qkv, self.cache, *self.scales, out, plan)
-        emulate("flash_attention", *inputs, *step.shape, n_tokens, cells, 1, 3, 1)
+        emulate("flash_attention", *inputs, *step.shape, n_tokens, cells, 1, 3, 1, None, None, 1)
 
     def check(self, out: Halves, norms: list[Halves | None]) -> None:
         step = self.step

@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attention_step import FP8, HALVES, LONG, UNIT_WORDS, Attention
-from emulation import Emulate
+from emulation import Emulate, lagging
+from halves import Halves
 from reference_ops import StepData
+
+from gpu_backend.kernel_abi.flash_parts_sm90 import FLASH_PART_WORDS, FLASH_WARPS
+from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
+
+LEAST_PART_KEYS = 384  # that prefill_plan.h allows
+LONGER = {"max_context": 1088, "total_pages": 544}
+Chunks = list[tuple[int, int, int]]  # row, first position, end position
 
 
 @pytest.mark.parametrize(
@@ -33,7 +41,7 @@ from reference_ops import StepData
 )
 def test_prefill_attention(
     emulate: Emulate,
-    chunks: list[tuple[int, int, int]],
+    chunks: Chunks,
     sizes: dict[str, int],
     head_dim: int,
     window: int,
@@ -54,7 +62,7 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
     chunks = [(row, int(at), int(at + n)) for row, (at, n) in enumerate(zip(starts, lengths, strict=True))]
     arrays = StepData(chunks, padding=5, **LONG)
     plan = np.full((10 + lengths.sum() // unit_tokens, UNIT_WORDS), 77, np.uint32)
-    emulate("prefill_plan", arrays.step_set, plan, unit_tokens)
+    emulate("prefill_plan", arrays.step_set, plan, unit_tokens, LEAST_PART_KEYS, 1)
     n_units = plan[0, 2]
     assert n_units == sum(-(-n // unit_tokens) for n in lengths)
     assert (plan[1 + n_units :] == 77).all()
@@ -67,6 +75,56 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
         assert (arrays.token_sequence[first : first + count] == row).all()
         assert arrays.token_position[first + count - 1] == keys - 1
     assert (units[:-1, 3] >= units[1:, 3]).all()
+
+
+@pytest.mark.parametrize("unit_tokens", [16, 128])
+@pytest.mark.parametrize("most", [2, 5])
+def test_the_parts_of_a_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
+    """E13: they are the keys of each unit, each once, and even; what decides how many there are is the unit's
+    own. The units with the most keys come first, and the parts of a unit in order."""
+    rng = np.random.default_rng(most)
+    starts, lengths = rng.integers(0, 1800, 8), rng.integers(1, 200, 8)
+    starts[0], lengths[0] = 3 * LEAST_PART_KEYS - 7, 7  # whole parts
+    chunks = [(row, int(at), int(at + n)) for row, (at, n) in enumerate(zip(starts, lengths, strict=True))]
+    arrays = StepData(chunks, max_context=2048, total_pages=1024)
+    n_units = sum(-(-int(n) // unit_tokens) for n in lengths)
+    plan = np.zeros(2 + n_units * most, PrefillUnit)
+    emulate("prefill_plan", arrays.step_set, plan, unit_tokens, LEAST_PART_KEYS, most)
+    n_parts = int(plan[0]["count"])
+    assert not plan[1 + n_parts :].view(np.uint32).any()
+    parts = plan[1 : 1 + n_parts]
+    assert (parts["keys"][:-1] >= parts["keys"][1:]).all()
+    heads = np.flatnonzero(parts["part"] == 0)
+    assert len(heads) == n_units
+    tokens = sorted(t for unit in parts[heads] for t in range(unit["first"], unit["first"] + unit["count"]))
+    assert tokens == list(range(lengths.sum()))
+    for head in heads:
+        keys, n = int(parts[head]["keys"]), int(parts[head]["parts"])
+        assert n == min(most, -(-keys // LEAST_PART_KEYS))
+        unit = parts[head : head + n]
+        assert unit["part"].tolist() == list(range(n))
+        for field in ("sequence", "first", "count", "keys", "past", "parts"):
+            assert (unit[field] == unit[0][field]).all()
+        bounds = [*unit["first_tile"].tolist(), -(-keys // 128)]
+        assert bounds[0] == 0
+        assert bounds[1:] == unit["end_tile"].tolist()
+        assert n == 1 or np.diff(bounds).min() >= 2
+        assert np.ptp(np.diff(bounds)) <= 1
+
+
+def attend(emulate: Emulate, step: Attention, pack: int, blocks: int, most_parts: int = 1) -> None:
+    """Attention of the step's prompts into step.out; with parts, all blocks run in turns."""
+    heads, _, head_dim = step.shape
+    plan = np.zeros((1 + 2 * step.n_tokens * most_parts, UNIT_WORDS), np.uint32)
+    emulate("prefill_plan", step.arrays.step_set, plan, 128 // pack, LEAST_PART_KEYS, most_parts)
+    rows = step.n_tokens * heads * most_parts
+    parts = np.full((rows, head_dim + FLASH_PART_WORDS), np.nan, np.float32)
+    arrivals = np.zeros((step.n_tokens, heads // pack, FLASH_WARPS), np.uint32)
+    n_cells = step.caches[0].shape[0] * int(step.arrays.tables["page_size"])
+    inputs = (step.arrays.tables, step.after_rope, step.cache, *step.scales, step.out, plan)
+    sizes = (*step.shape, step.n_tokens, n_cells, pack, blocks, 0)
+    emulate("flash_attention", *inputs, *sizes, parts, arrivals, most_parts)
+    assert not arrivals.any()
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
@@ -91,7 +149,7 @@ def test_prefill_plan(emulate: Emulate, unit_tokens: int, most: int) -> None:
 )
 def test_flash_attention(
     emulate: Emulate,
-    chunks: list[tuple[int, int, int]],
+    chunks: Chunks,
     sizes: dict[str, int],
     heads: int,
     kv_heads: int,
@@ -101,9 +159,60 @@ def test_flash_attention(
     blocks: int,
 ) -> None:
     step = Attention(chunks, heads, kv_heads, head_dim, scales, **LONG, **sizes)
-    plan = np.zeros((1 + step.n_tokens + len(chunks), UNIT_WORDS), np.uint32)
-    emulate("prefill_plan", step.arrays.step_set, plan, 128 // pack)
-    n_cells = 256 * int(step.arrays.tables["page_size"])
-    inputs = (step.arrays.tables, step.after_rope, step.cache, *step.scales, step.out, plan)
-    emulate("flash_attention", *inputs, *step.shape, step.n_tokens, n_cells, pack, blocks, 0)
+    attend(emulate, step, pack, blocks)
     step.check()
+
+
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "pack"), [(4, 1, 128, 4), (2, 2, 64, 1)])
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        # One part to three, of several units; the last tile is partial, or has a single key, or is whole.
+        [(3, 0, 20), (0, 480, 500), (6, 1000, 1037), (2, 763, 768), (5, 512, 513)],
+        # The second part of 128 tokens begins at the last key but one that the first of them sees.
+        [(1, 257, 385), (4, 380, 400)],
+        # Whose keys are of this step in all parts but the first, which an fp8 cache converts.
+        [(7, 100, 1050)],
+    ],
+    ids=["several", "edge", "fresh"],
+)
+def test_flash_attention_in_parts(
+    emulate: Emulate,
+    chunks: Chunks,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    pack: int,
+    scales: tuple[float, float],
+) -> None:
+    step = Attention(chunks, heads, kv_heads, head_dim, scales, padding=3, **LONGER)
+    attend(emulate, step, pack, blocks=4, most_parts=3)
+    step.check()
+
+
+def alone(step: Attention, chunks: Chunks, index: int) -> tuple[Attention, slice]:
+    """A step of one of the chunks, with the same queries, keys and values, and where `step` has its
+    tokens."""
+    before = sum(end - first for _, first, end in chunks[:index])
+    _, first, end = chunks[index]
+    tokens = slice(before, before + end - first)
+    of_one = Attention(chunks[index : index + 1], *step.shape, step.scales, **LONGER)
+    of_one.after_rope[:] = step.after_rope[tokens]
+    return of_one, tokens
+
+
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+def test_parts_give_the_same_bits_in_any_company(emulate: Emulate, scales: tuple[float, float]) -> None:
+    """E13: whatever other prompts the step has, how many blocks there are, and which of them comes last."""
+    chunks = [(3, 0, 20), (0, 480, 500), (6, 1000, 1037)]
+    step = Attention(chunks, 4, 1, 128, scales, **LONGER)
+    attend(emulate, step, 4, blocks=5, most_parts=3)
+    results: list[Halves] = []
+    for block, blocks in ((0, 1), (0, 6), (2, 6), (5, 6)):
+        of_one, tokens = alone(step, chunks, 2)
+        with lagging(emulate, block=block):
+            attend(emulate, of_one, 4, blocks, most_parts=3)
+        results.append(of_one.out)
+    for result in results:
+        np.testing.assert_array_equal(result, step.out[tokens])

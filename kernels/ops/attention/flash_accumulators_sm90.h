@@ -47,9 +47,14 @@ struct FlashAccumulators {
       if (first + i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = -INFINITY;
   }
 
-  /* Scores to weights. `key_scale`: of the keys. */
+  /* A score times this is the exponent of two of its weight. `key_scale`: of the keys. */
+  static __device__ __forceinline__ float score_scale(float key_scale) {
+    return kLog2E / sqrtf(float(HeadDim)) * key_scale;
+  }
+
+  /* Scores to weights. */
   __device__ __forceinline__ void softmax(float key_scale) {
-    const float scale = kLog2E / sqrtf(float(HeadDim)) * key_scale;
+    const float scale = score_scale(key_scale);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float part[2] = {max[h], max[h]}; /* two chains: each step waits for the one before */

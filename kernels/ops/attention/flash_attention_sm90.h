@@ -6,14 +6,20 @@
  * A row of a tile is a query of one token and head: the `pack` heads of a token, which share their keys, come one
  * after the other, so that a tile of 128 rows has 128 / pack tokens.
  *
+ * The keys of a unit may be divided into parts (prefill_plan.h). A warp leaves the rows of one of several parts in
+ * global memory, and the last to do so adds them up (flash_parts_sm90.h).
+ *
  * E24. In a mixed step RoPE comes before the attention of the sequences that decode, and that attention lets its
  * successor, this kernel, start only when RoPE has ended. So this kernel reads what RoPE has written, by bulk copies,
- * and waits for its predecessor at its end.
+ * and waits for its predecessor at its end. Nothing else that may run beside it has parts of units: the kernel of the
+ * layer before had ended before the matmul began from which RoPE takes its queries, for every kernel between them waits
+ * for its predecessor (E7); and the one of the next layer begins after that layer's RoPE, which comes after this one.
  */
 #ifndef BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
 #define BLINK_OPS_ATTENTION_FLASH_ATTENTION_SM90_H
 
 #include "flash_fp8_sm90.h"
+#include "flash_parts_sm90.h"
 
 #ifdef __CUDACC__
 
@@ -25,6 +31,8 @@ constexpr uint32_t kFlashFp8Threads = 128 * (kFlashGroups + 2); /* with a cache 
 /* Warpgroups before those that multiply. */
 template <typename Cache>
 constexpr uint32_t kFlashFilling = KvElement<Cache>::kFp8 ? 2 : 1;
+
+static_assert(kFlashWarps == 4 * kFlashGroups, "each counts the parts that have its rows");
 
 /* A warpgroup that multiplies. */
 template <typename Out, int HeadDim, typename Cache>
@@ -47,14 +55,13 @@ class FlashConsumer {
     for (FlashWork work(a_); work.next();) {
       const PrefillUnit unit = a_.plan[1 + work.unit()];
       begin(unit);
-      first_tile();
-      const uint32_t n_tiles = (unit.keys + kFlashKeys - 1) / kFlashKeys;
-      uint32_t tile = 1;
-      for (; tile < min(full_tiles_, n_tiles); ++tile) next_tile<false>(tile);
-      for (; tile < n_tiles; ++tile) next_tile<true>(tile);
+      uint32_t tile = unit.first_tile;
+      first_tile(tile);
+      for (++tile; tile < min(full_tiles_, unit.end_tile); ++tile) next_tile<false>(tile);
+      for (; tile < unit.end_tile; ++tile) next_tile<true>(tile);
       release(&shared_.q_empty);
-      last_values(unit.keys % kFlashKeys);
-      store(unit, work.head(a_.pack));
+      last_values(unit.part + 1 == unit.parts ? unit.keys % kFlashKeys : 0);
+      if (unit.parts == 1 || is_complete(unit, work.head(a_.pack))) store(unit, work.head(a_.pack));
     }
   }
 
@@ -78,12 +85,13 @@ class FlashConsumer {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
   }
 
-  __device__ __forceinline__ void first_tile() {
+  /* The scores of the part's first tile, of which every row sees the first key. */
+  __device__ __forceinline__ void first_tile(uint32_t tile) {
     issue_keys();
     end_turn();
     wgmma_wait<0>();
     take_scores();
-    if (full_tiles_ == 0) rows_.mask(last_, my_key_);
+    if (tile >= full_tiles_) rows_.mask(last_, int32_t(tile * kFlashKeys) + my_key_);
     rows_.softmax(scales_.key);
     rows_.pack_weights();
   }
@@ -105,7 +113,7 @@ class FlashConsumer {
     rows_.pack_weights();
   }
 
-  /* The output of the last tile, of whose keys only the first `n` exist, or all if n is 0. */
+  /* The output of the part's last tile, of whose keys only the first `n` exist, or all if n is 0. */
   __device__ __forceinline__ void last_values(uint32_t n) {
     barrier_wait(shared_.v_full + v_stage_.index, v_stage_.phase);
     if (n) clear_values(shared_.v[v_stage_.index], n);
@@ -151,13 +159,38 @@ class FlashConsumer {
     group_sync(1 + kFlashGroups + group_, 128);
   }
 
+  /* Leaves the thread's rows of one of several parts. Whether the warp was the last to do so: it then has the rows of
+   * the whole unit. */
+  __device__ __forceinline__ bool is_complete(const PrefillUnit& unit, uint32_t first_head) {
+    float* rows[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint64_t row = place_of(unit, first_head, h) * a_.most_parts;
+      rows[h] = exists(unit, h) ? a_.parts + row * (HeadDim + kFlashPartWords) : nullptr;
+    }
+    const FlashParts<Half, HeadDim> parts(rows);
+    parts.leave(rows_, unit.part);
+    const uint32_t tile = unit.first * (a_.n_heads / a_.pack) + first_head / a_.pack;
+    if (!parts.last_to_leave(a_.arrivals + tile * kFlashWarps + row_ / 16, unit.parts)) return false;
+    parts.add_up(rows_, unit.parts, scales_.key);
+    return true;
+  }
+
+  /* Of the thread's rows, row_ + 8 h: whether the unit has its token, and the step's queries before it. */
+  __device__ __forceinline__ bool exists(const PrefillUnit& unit, int h) const {
+    return (row_ + 8 * h) / a_.pack < unit.count;
+  }
+  __device__ __forceinline__ uint64_t place_of(const PrefillUnit& unit, uint32_t first_head, int h) const {
+    const uint32_t token = (row_ + 8 * h) / a_.pack, head = first_head + (row_ + 8 * h) % a_.pack;
+    return uint64_t(unit.first + token) * a_.n_heads + head;
+  }
+
   __device__ __forceinline__ void store(const PrefillUnit& unit, uint32_t first_head) {
     Out* target[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const uint32_t token = (row_ + 8 * h) / a_.pack, head = first_head + (row_ + 8 * h) % a_.pack;
-      Out* const to = a_.out + (uint64_t(unit.first + token) * a_.n_heads + head) * HeadDim;
-      target[h] = token < unit.count ? to : nullptr;
+      const uint64_t place = place_of(unit, first_head, h);
+      target[h] = exists(unit, h) ? a_.out + place * HeadDim : nullptr;
     }
     rows_.store(target, scales_.value);
   }
@@ -183,15 +216,17 @@ class FlashConsumer {
  * [2][HeadDim / 64][8][64]; one of fp8 (Cache) as [cells / 8][1][8][HeadDim / 2] words of 16 bits that are not
  * swizzled, with boxes alike. `pack` is a power of two, at most 64, that divides n_heads / n_kv_heads; pages have a
  * multiple of 16 tokens. `after_decode`: its predecessor is the attention of the sequences that decode, whose results
- * it does not read (E24). */
+ * it does not read (E24). `parts` and `arrivals`, of units that the plan divides into up to `most_parts` parts, as in
+ * flash_parts_sm90.h. */
 template <typename Out, int HeadDim, typename Cache = Out>
 __global__ void __launch_bounds__(128 * (kFlashGroups + kFlashFilling<Cache>), 1)
     flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap fresh,
                            const __grid_constant__ FlashMap cache, const __grid_constant__ struct blink_tables tables,
                            const PrefillUnit* plan, Out* out, uint32_t key_atoms, uint32_t value_atoms,
                            uint32_t n_heads, uint32_t n_kv_heads, uint32_t pack, uint32_t after_decode, float k_scale,
-                           float v_scale) {
-  const FlashArguments<Out> arguments = {tables, plan, out, key_atoms, value_atoms, n_heads, n_kv_heads, pack};
+                           float v_scale, float* parts, uint32_t* arrivals, uint32_t most_parts) {
+  const FlashArguments<Out> arguments = {tables,     plan, out,   key_atoms, value_atoms, n_heads,
+                                         n_kv_heads, pack, parts, arrivals,  most_parts};
   const uint32_t offset = (kFlashAtom - shared_address(dynamic_shared()) % kFlashAtom) % kFlashAtom;
   auto& shared = *reinterpret_cast<FlashShared<Cache, HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
   if (threadIdx.x == 0) shared.init();

@@ -33,8 +33,9 @@ class FlashConverter : FlashProducer<Out, HeadDim, Fp8> {
     if (warp_ == 0) request();
     for (FlashWork work(this->a_); work.next();) {
       const PrefillUnit unit = this->a_.plan[1 + work.unit()];
-      const uint32_t head = work.head(this->a_.pack), n_tiles = (unit.keys + kFlashKeys - 1) / kFlashKeys;
-      for (uint32_t tile = 0; tile < n_tiles; ++tile) {
+      const uint32_t head = work.head(this->a_.pack);
+      bool queries = warp_ == 0 && !values_; /* still to be copied */
+      for (uint32_t tile = unit.first_tile; tile < unit.end_tile; ++tile) {
         barrier_wait(empty_ + stage_.index, stage_.phase ^ 1);
         if (tile < converted_tiles(unit))
           convert();
@@ -42,7 +43,8 @@ class FlashConverter : FlashProducer<Out, HeadDim, Fp8> {
           copy_fresh(unit, head, tile);
         stage_.next(kFlashStages);
         /* Only now: the queries' place is free when the unit before has been multiplied. */
-        if (tile == 0 && warp_ == 0 && !values_) this->copy_queries(head, unit.first);
+        if (queries) this->copy_queries(head, unit.first);
+        queries = false;
       }
     }
   }
@@ -61,7 +63,7 @@ class FlashConverter : FlashProducer<Out, HeadDim, Fp8> {
       if (!copied_.next()) return;
       const PrefillUnit unit = this->a_.plan[1 + copied_.unit()];
       this->begin(unit, copied_.head(this->a_.pack));
-      box_ = 0, end_ = min(converted_tiles(unit) * Base::kBoxes, this->boxes_);
+      box_ = unit.first_tile * Base::kBoxes, end_ = min(converted_tiles(unit), unit.end_tile) * Base::kBoxes;
     }
     const uint32_t first = values_ ? this->a_.value_atoms : this->a_.key_atoms;
     this->copy_tile(this->shared_.raw[values_][to_.index], this->shared_.raw_full[values_] + to_.index,

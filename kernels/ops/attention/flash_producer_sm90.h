@@ -57,9 +57,13 @@ struct FlashArguments {
   Out* out;
   uint32_t key_atoms, value_atoms; /* of the cache that come before the layer's keys and values, in 8 cells of a head */
   uint32_t n_heads, n_kv_heads, pack;
+  float* parts;       /* what parts of units leave (flash_parts_sm90.h) */
+  uint32_t* arrivals; /* and how many have done so */
+  uint32_t most_parts;
 };
 
-/* A block's share of the work: units times groups of `pack` heads, the heaviest first, dealt out there and back. */
+/* A block's share of the work: parts of units times groups of `pack` heads, the heaviest first, dealt out there and
+ * back. */
 struct FlashWork {
   uint32_t n, groups, round = 0, item = 0;
 
@@ -90,14 +94,15 @@ class FlashProducer {
     for (FlashWork work(a_); work.next();) {
       const PrefillUnit unit = a_.plan[1 + work.unit()];
       const uint32_t head = work.head(a_.pack);
+      const uint32_t first = unit.first_tile * kBoxes, end = unit.end_tile * kBoxes;
       begin(unit, head);
-      uint32_t atom = atom_of(0);
+      uint32_t atom = atom_of(first);
       copy_queries(head, unit.first);
-      copy(shared_.k[0], shared_.k_full, shared_.k_empty, k_stage_, a_.key_atoms + atom, 0);
-      for (uint32_t box = 0; box < boxes_; box += kBoxes) { /* the next tile's keys before this one's values */
+      copy(shared_.k[0], shared_.k_full, shared_.k_empty, k_stage_, a_.key_atoms + atom, first);
+      for (uint32_t box = first; box < end; box += kBoxes) { /* the next tile's keys before this one's values */
         const uint32_t now = atom, next = box + kBoxes;
         atom = atom_of(next);
-        if (next < boxes_) copy(shared_.k[0], shared_.k_full, shared_.k_empty, k_stage_, a_.key_atoms + atom, next);
+        if (next < end) copy(shared_.k[0], shared_.k_full, shared_.k_empty, k_stage_, a_.key_atoms + atom, next);
         copy(shared_.v[0], shared_.v_full, shared_.v_empty, v_stage_, a_.value_atoms + now, box);
       }
     }
@@ -145,7 +150,7 @@ class FlashProducer {
   const FlashArguments<Out>& a_;
   const uint32_t lane_ = threadIdx.x % 32;
   PipelineState k_stage_, v_stage_;
-  uint32_t q_parity_ = 0, kv_head_ = 0, boxes_ = 0; /* boxes_: of the unit's keys */
+  uint32_t q_parity_ = 0, kv_head_ = 0, boxes_ = 0; /* boxes_: of the unit's keys, all parts */
   const uint32_t* pages_ = nullptr;
 
  private:

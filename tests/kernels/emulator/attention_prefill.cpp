@@ -25,14 +25,17 @@ void emulate_prefill_attention(const blink_set* set, const struct blink_tables* 
   });
 }
 
-void emulate_prefill_plan(const blink_set* set, blink::PrefillUnit* plan, uint32_t unit_tokens) {
-  launch({1}, blink::kPrefillPlanThreads, [&] { blink::prefill_plan_kernel(*set, plan, unit_tokens); });
+void emulate_prefill_plan(const blink_set* set, blink::PrefillUnit* plan, uint32_t unit_tokens, uint32_t part_keys,
+                          uint32_t most_parts) {
+  launch({1}, blink::kPrefillPlanThreads,
+         [&] { blink::prefill_plan_kernel(*set, plan, unit_tokens, part_keys, most_parts); });
 }
 
 void emulate_flash_attention(const struct blink_tables* tables, const Half* qkv, const void* cache, float k_scale,
                              float v_scale, Half* out, const blink::PrefillUnit* plan, uint32_t n_heads,
                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens, uint32_t cells, uint32_t pack,
-                             uint32_t blocks, uint32_t after_decode) {
+                             uint32_t blocks, uint32_t after_decode, float* parts, uint32_t* arrivals,
+                             uint32_t most_parts) {
   using namespace blink;
   const uint32_t heads = n_heads + 2 * n_kv_heads, columns = head_dim / 64;
   const auto bits = [](const void* p) { return static_cast<const uint16_t*>(p); };
@@ -52,11 +55,14 @@ void emulate_flash_attention(const struct blink_tables* tables, const Half* qkv,
   if (!after_decode) after(qkv, kHalf * tokens * heads * head_dim);
   with_cache(k_scale, [&](auto element) {
     with_constant<64, 128>(head_dim, [&](auto dim) {
-      launch({blocks}, k_scale == 0.0f ? kFlashThreads : kFlashFp8Threads, [&] {
-        flash_attention_kernel<Half, dim(), decltype(element)>(maps[0], maps[1], maps[2], *tables, plan, out, 0,
-                                                               cells * n_kv_heads / 8, n_heads, n_kv_heads, pack,
-                                                               after_decode, k_scale, v_scale);
-      });
+      launch(
+          {blocks}, k_scale == 0.0f ? kFlashThreads : kFlashFp8Threads,
+          [&] {
+            flash_attention_kernel<Half, dim(), decltype(element)>(
+                maps[0], maps[1], maps[2], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads, n_kv_heads, pack,
+                after_decode, k_scale, v_scale, parts, arrivals, most_parts);
+          },
+          most_parts > 1 ? kGrid : kAlone);
     });
   });
 }
