@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from attention_step import FP8, HALVES, LONG, UNIT_WORDS, Attention
 from emulation import Emulate, lagging
-from halves import Halves
+from halves import Halves, random
 from reference_ops import StepData
 
 from gpu_backend.kernel_abi.flash_parts_sm90 import FLASH_PART_WORDS, FLASH_WARPS
 from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
 
 LEAST_PART_KEYS = 384  # that prefill_plan.h allows
-LONGER = {"max_context": 1088, "total_pages": 544}
+LONGER = {"max_context": 1152, "total_pages": 576}
 Chunks = list[tuple[int, int, int]]  # row, first position, end position
 
 
@@ -198,18 +198,38 @@ def alone(step: Attention, chunks: Chunks, index: int) -> tuple[Attention, slice
     _, first, end = chunks[index]
     tokens = slice(before, before + end - first)
     of_one = Attention(chunks[index : index + 1], *step.shape, step.scales, **LONGER)
-    of_one.after_rope[:] = step.after_rope[tokens]
+    of_one.after_rope[:], of_one.cache[:] = step.after_rope[tokens], step.cache
     return of_one, tokens
 
 
+def make_order_matter(step: Attention, sequence: int, end: int) -> None:
+    """All keys of a sequence weigh the same, and the large values of its first part are those of its second
+    with the other sign: where these two are not added up first, little is left of the values of the third."""
+    kv_heads, head_dim = step.cache.shape[2], step.cache.shape[4]
+    large = random(kv_heads, head_dim, seed=9, scale=1e4)
+    if step.scales != HALVES:
+        large = np.where(large >> 15, 0xFE, 0x7E)  # -448 and 448
+    sign = 0x8000 if step.scales == HALVES else 0x80
+    for position in range(end):
+        page, cell = step.arrays.block_table[sequence, position // 16], position % 16
+        step.cache[0, page, :, cell] = 0
+        if position < 2 * LEAST_PART_KEYS:
+            step.cache[1, page, :, cell] = large ^ (sign if position < LEAST_PART_KEYS else 0)
+
+
 @pytest.mark.parametrize("scales", [HALVES, FP8])
-def test_parts_give_the_same_bits_in_any_company(emulate: Emulate, scales: tuple[float, float]) -> None:
+@pytest.mark.parametrize("order_matters", [False, True])
+def test_parts_give_the_same_bits_in_any_company(
+    emulate: Emulate, order_matters: bool, scales: tuple[float, float]
+) -> None:
     """E13: whatever other prompts the step has, how many blocks there are, and which of them comes last."""
-    chunks = [(3, 0, 20), (0, 480, 500), (6, 1000, 1037)]
+    chunks = [(3, 0, 20), (0, 480, 500), (6, 1120, 1152)]
     step = Attention(chunks, 4, 1, 128, scales, **LONGER)
+    if order_matters:
+        make_order_matter(step, 6, 1152)
     attend(emulate, step, 4, blocks=5, most_parts=3)
     results: list[Halves] = []
-    for block, blocks in ((0, 1), (0, 6), (2, 6), (5, 6)):
+    for block, blocks in ((0, 1), (0, 3), (1, 3), (2, 3), (5, 6)):
         of_one, tokens = alone(step, chunks, 2)
         with lagging(emulate, block=block):
             attend(emulate, of_one, 4, blocks, most_parts=3)
