@@ -112,7 +112,9 @@ def test_the_parts_of_a_prefill_plan(emulate: Emulate, unit_tokens: int, most: i
         assert np.ptp(np.diff(bounds)) <= 1
 
 
-def attend(emulate: Emulate, step: Attention, pack: int, blocks: int, most_parts: int = 1) -> None:
+def attend(
+    emulate: Emulate, step: Attention, pack: int, blocks: int, most_parts: int = 1, after_decode: int = 0
+) -> None:
     """Attention of the step's prompts into step.out; with parts, all blocks run in turns."""
     heads, _, head_dim = step.shape
     plan = np.zeros((1 + 2 * step.n_tokens * most_parts, UNIT_WORDS), np.uint32)
@@ -122,7 +124,7 @@ def attend(emulate: Emulate, step: Attention, pack: int, blocks: int, most_parts
     arrivals = np.zeros((step.n_tokens, heads // pack, FLASH_WARPS), np.uint32)
     n_cells = step.caches[0].shape[0] * int(step.arrays.tables["page_size"])
     inputs = (step.arrays.tables, step.after_rope, step.cache, *step.scales, step.out, plan)
-    sizes = (*step.shape, step.n_tokens, n_cells, pack, blocks, 0)
+    sizes = (*step.shape, step.n_tokens, n_cells, pack, blocks, after_decode)
     emulate("flash_attention", *inputs, *sizes, parts, arrivals, most_parts)
     assert not arrivals.any()
 
@@ -236,3 +238,19 @@ def test_parts_give_the_same_bits_in_any_company(
         results.append(of_one.out)
     for result in results:
         np.testing.assert_array_equal(result, step.out[tokens])
+
+
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+def test_parts_in_a_mixed_step(emulate: Emulate, scales: tuple[float, float]) -> None:
+    """The prompts have the bits of a step of their own, and the rows that decode are left alone."""
+    prompts, rows = [(0, 480, 500), (6, 1000, 1037)], [(4, 90, 91), (3, 600, 601)]
+    step = Attention(prompts, 4, 1, 128, scales, **LONGER)
+    attend(emulate, step, 4, blocks=4, most_parts=3)
+    mixed = Attention([*rows, *prompts], 4, 1, 128, scales, padding=4, n_decode=len(rows), **LONGER)
+    end = len(rows) + step.n_tokens
+    mixed.after_rope[len(rows) : end], mixed.cache[:] = step.after_rope, step.cache
+    untouched = mixed.out.copy()
+    attend(emulate, mixed, 4, blocks=5, most_parts=3, after_decode=1)
+    np.testing.assert_array_equal(mixed.out[len(rows) : end], step.out)
+    np.testing.assert_array_equal(mixed.out[: len(rows)], untouched[: len(rows)])
+    np.testing.assert_array_equal(mixed.out[end:], untouched[end:])
