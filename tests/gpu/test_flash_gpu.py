@@ -173,15 +173,17 @@ class Step:
         plan = choose(PrefillPlan(self.tokens, len(chunks), heads), target)
         attention = choose(PrefillAttention(self.tokens, of, after_decode=False), target)
         assert attention.name == "flash_attention"
-        for name, n_bytes in buffer_bytes([[plan, attention]]).items():
-            if name not in addresses:
-                addresses[name] = memory.allocate(n_bytes)
+        sizes = buffer_bytes([[plan, attention]])
+        for name in sizes.keys() - addresses.keys():
+            addresses[name] = memory.allocate(sizes[name])
         (launched,) = attention.launches
         assert isinstance(launched, Launch)
         works = [*plan.launches, replace(launched, grid=(blocks, 1, 1)) if blocks else launched]
         kernels = kernels_of(self.device, works, element)
         launch(kernels, stream, works, addresses, step_set.tobytes(), tables.tobytes())
         raw = memory.read(addresses["attention"], out.nbytes)
+        if (arrivals := "prefill_arrivals") in sizes:
+            assert not any(memory.read(addresses[arrivals], sizes[arrivals])), "zero between kernels"
         for owned in (kernels, memory, stream):
             owned.close()
         return np.frombuffer(raw, np.uint16).reshape(out.shape)
