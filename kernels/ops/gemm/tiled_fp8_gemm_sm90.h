@@ -10,8 +10,11 @@
  * It is the kernel of tiled_gemm_sm90.h with stages of 128 columns, in which E20 and E21 hold, but for its sums, which
  * depend on into how many splits the host cuts k, too. The tensor cores add up short of fp32 (wgmma_sm90.h), so that
  * their sums end after kTiledFp8Interval stages, 512 columns, and are added in registers; with scales by block they end
- * after one, and are scaled as they are added. Both sums of a warpgroup have to fit its registers, which bounds the
- * columns of a tile. Scales by row are applied at the end.
+ * after one, and are scaled as they are added. Scales by row are applied at the end.
+ *
+ * Who adds does not multiply. In tiles of up to kTiledFp8TwoParts columns, a warpgroup has registers for two sums of
+ * the tensor cores: one is added while the other grows. In wider ones it has to wait for its sum. There, if scales are
+ * by row, the other warpgroup multiplies meanwhile, because its sums end two stages earlier.
  *
  * The scales of x come to the stages beside x: by block to each, by row to the last of a tile.
  */
@@ -25,8 +28,9 @@
 
 namespace blink {
 
-constexpr uint32_t kTiledFp8Columns = 176; /* rows of x of a tile, at most */
-constexpr uint32_t kTiledFp8Interval = 4;  /* stages that the tensor cores add up, if scales are by row */
+constexpr uint32_t kTiledFp8Columns = 176;  /* rows of x of a tile, at most */
+constexpr uint32_t kTiledFp8TwoParts = 128; /* columns of a tile whose warpgroups have two sums of the tensor cores */
+constexpr uint32_t kTiledFp8Interval = 4;   /* stages that the tensor cores add up, if scales are by row */
 constexpr uint32_t kTiledFp8PipelineBytes = 194560;
 constexpr uint32_t kTiledFp8Scales = 880; /* floats: of the stages' columns */
 constexpr uint32_t kTiledFp8Warps = 8;    /* that multiply */
@@ -87,6 +91,7 @@ struct TiledFp8Consumer {
   using Epilogue = TiledEpilogue<Half, Output, (Columns + 31) / 32 * 32>;
   using Sums = float[Columns / 2];
   static constexpr uint32_t kStages = Form == kScaleByBlock ? 1 : kTiledFp8Interval;
+  static constexpr bool kTwoParts = Columns <= kTiledFp8TwoParts;
   TiledFp8Shared& shared;
   const TiledParams& params;
   const TiledFp8Params& fp8;
@@ -117,76 +122,141 @@ struct TiledFp8Consumer {
     const uint32_t row = first + warp * 16 + lane / 4;
     return {{scale_at(row, row, n), scale_at(row + 8, row + 8, n)}};
   }
-  /* Of the block of columns that a stage has; all of this block's rows, or its gate rows and its up rows, share one. */
+  /* Of 32 blocks of columns from `k` on, one for each lane; all of this block's rows, or its gate rows and its up rows,
+   * share one. Loaded one by one, they would be waited for at every stage. */
   __device__ __forceinline__ RowScales scales_by_block(uint32_t w_tile, uint32_t k) const {
-    const uint32_t n_blocks = (params.n_in + kTiledPanel - 1) / kTiledPanel, block = k / kTiledPanel;
+    const uint32_t n_blocks = (params.n_in + kTiledPanel - 1) / kTiledPanel;
+    const uint32_t block = min(k / kTiledPanel + threadIdx.x % 32, n_blocks - 1);
     const uint32_t row = Output == kEpilogueSilu ? w_tile * kScaleBlock : (2 * w_tile + cluster_rank()) * kScaleBlock;
     const uint32_t at = row / kScaleBlock * n_blocks + block;
     if (Output != kEpilogueSilu) return {{scale_at(row, at, fp8.n_out), 0.0f}};
     return {{scale_at(row, at, fp8.n_out), scale_at(row, at + fp8.n_out / kScaleBlock * n_blocks, fp8.n_out)}};
   }
 
-  /* Adds what the tensor cores have summed up to the stage `used`, and applies the scales that belong to it. */
-  __device__ __forceinline__ void add(const Sums& part, Sums& sums, uint32_t used, const RowScales& rows,
-                                      bool last) const {
-    const float2* const x = reinterpret_cast<const float2*>(shared.scales + used * Columns) + threadIdx.x % 4;
-    if (Form == kScaleByBlock) {
-#pragma unroll
-      for (uint32_t g = 0; g < Columns / 8; ++g) {
-        const float2 of_x = x[4 * g];
-#pragma unroll
-        for (uint32_t h = 0; h < 2; ++h) {
-          const float w = rows.of[Output == kEpilogueSilu ? h : 0];
-          sums[4 * g + 2 * h] += part[4 * g + 2 * h] * (of_x.x * w);
-          sums[4 * g + 2 * h + 1] += part[4 * g + 2 * h + 1] * (of_x.y * w);
-        }
-      }
-    } else {
+  /* How far a tile's sums have come. */
+  struct Progress {
+    uint32_t k;
+    uint32_t multiplied; /* stages of the tile */
+    uint32_t used;       /* the last of these, in the pipeline */
+    uint32_t interval;   /* stages of the next sum that the tensor cores make */
+    RowScales rows;      /* by row of all of k, by block of the 32 stages that the last one belongs to */
+  };
+
+  /* The scales of the stage `used` for the thread's columns: of each group of 8 it has two. */
+  __device__ __forceinline__ const float2* column_scales(uint32_t used) const {
+    return reinterpret_cast<const float2*>(shared.scales + used * Columns) + threadIdx.x % 4;
+  }
+
+  /* Adds what the tensor cores have summed up to the stage that was multiplied last, by block times its scales. */
+  __device__ __forceinline__ void add(const Sums& part, Sums& sums, const Progress& at) const {
+    if (Form == kScaleByRow) {
 #pragma unroll
       for (uint32_t i = 0; i < Columns / 2; ++i) sums[i] += part[i];
-      if (!last) return;
+      return;
+    }
+    const float2* const x = column_scales(at.used);
+    float row[2];
 #pragma unroll
-      for (uint32_t g = 0; g < Columns / 8; ++g) {
-        const float2 of_x = x[4 * g];
+    for (uint32_t h = 0; h < (Output == kEpilogueSilu ? 2 : 1); ++h)
+      row[h] = __shfl_sync(0xffffffffu, at.rows.of[h], (at.multiplied - 1) % 32);
 #pragma unroll
-        for (uint32_t h = 0; h < 2; ++h) {
-          sums[4 * g + 2 * h] *= of_x.x * rows.of[h];
-          sums[4 * g + 2 * h + 1] *= of_x.y * rows.of[h];
-        }
+    for (uint32_t g = 0; g < Columns / 8; ++g) {
+      const float2 of_x = x[4 * g];
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h) {
+        const float w = row[Output == kEpilogueSilu ? h : 0];
+        sums[4 * g + 2 * h] += part[4 * g + 2 * h] * (of_x.x * w);
+        sums[4 * g + 2 * h + 1] += part[4 * g + 2 * h + 1] * (of_x.y * w);
       }
     }
   }
 
-  /* Sums of a tile over k. */
-  __device__ __forceinline__ void multiply(TiledState& state, Sums& sums, const TiledTile& tile) const {
+  /* Multiplies whole sums by the scales by row, which came with the tile's last stage, `used`. */
+  __device__ __forceinline__ void scale(Sums& sums, uint32_t used, const RowScales& rows) const {
+    const float2* const x = column_scales(used);
+#pragma unroll
+    for (uint32_t g = 0; g < Columns / 8; ++g) {
+      const float2 of_x = x[4 * g];
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h) {
+        sums[4 * g + 2 * h] *= of_x.x * rows.of[h];
+        sums[4 * g + 2 * h + 1] *= of_x.y * rows.of[h];
+      }
+    }
+  }
+
+  /* The products of the pipeline's next stage are on their way to `part`. */
+  __device__ __forceinline__ void issue(const TiledState& state, Sums& part, bool accumulate) const {
     const uint64_t w0 = matrix_descriptor(shared.stages + group * 64 * kSwizzleBytes, kGroupBytes, kNoColumns),
                    x0 = matrix_descriptor(shared.stages + kTiledWBytes, kGroupBytes, kNoColumns);
     constexpr uint32_t kStage = kTiledWBytes + Columns * kSwizzleBytes, kInstruction = 2 * kWgmmaK; /* bytes of k */
-    RowScales rows = {};
-    if (Form == kScaleByRow) rows = scales_by_row(tile.w);
+    barrier_wait(shared.full + state.index, state.phase);
+    const uint64_t w = advance(w0, state.index * kStage), x = advance(x0, state.index * kStage);
+    wgmma_fence();
+#pragma unroll
+    for (uint32_t at = 0; at < kSwizzleBytes; at += kInstruction)
+      wgmma(part, advance(w, at), advance(x, at), at ? true : accumulate, E4m3());
+    wgmma_commit();
+  }
+
+  /* The tensor cores sum up the next interval in `part`, of which the last stage may still run afterwards. What they
+   * have summed up before, `before`, is added while they multiply the first; null where nothing is left of that. */
+  __device__ __forceinline__ void sum_up(TiledState& state, const TiledTile& tile, Progress& at, Sums& part,
+                                         Sums* before, Sums& sums) const {
+    for (uint32_t s = 0; s < at.interval && at.k < tile.k_end; ++s, at.k += kTiledPanel, state.advance()) {
+      issue(state, part, s != 0);
+      wgmma_wait<1>();
+      if (s == 0 && before) {
+        settle(*before);
+        add(*before, sums, at);
+      }
+      if (s || before) release(at.used);
+      if (Form == kScaleByBlock && at.multiplied % 32 == 0) at.rows = scales_by_block(tile.w, at.k);
+      at.used = state.index, ++at.multiplied;
+    }
+    at.interval = kStages;
+  }
+  /* Waits for an interval's last stage, and adds its sum. */
+  __device__ __forceinline__ void finish(Sums& part, Sums& sums, const Progress& at) const {
+    wgmma_wait<0>();
+    settle(part);
+    add(part, sums, at);
+  }
+
+  /* Sums of a tile over k. */
+  __device__ __forceinline__ void multiply(TiledState& state, Sums& sums, const TiledTile& tile) const {
+    /* Group 1 ends its first interval early, and so adds while group 0 multiplies. */
+    Progress at = {tile.k, 0, 0, kStages > 1 && group ? kStages / 2 : kStages, {}};
+    if (Form == kScaleByRow) at.rows = scales_by_row(tile.w);
 #pragma unroll
     for (uint32_t i = 0; i < Columns / 2; ++i) sums[i] = 0.0f;
-    for (uint32_t k = tile.k; k < tile.k_end;) {
-      if (Form == kScaleByBlock) rows = scales_by_block(tile.w, k);
-      Sums part;
-      uint32_t used = 0;
-      for (uint32_t s = 0; s < kStages && k < tile.k_end; ++s, k += kTiledPanel, state.advance()) {
-        barrier_wait(shared.full + state.index, state.phase);
-        const uint64_t w = advance(w0, state.index * kStage), x = advance(x0, state.index * kStage);
-        wgmma_fence();
-#pragma unroll
-        for (uint32_t at = 0; at < kSwizzleBytes; at += kInstruction)
-          wgmma(part, advance(w, at), advance(x, at), s + at != 0, E4m3());
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (s) release(used);
-        used = state.index;
+    if (tile.k >= tile.k_end) return; /* a split beyond the end of k */
+    if constexpr (kTwoParts) {
+      Sums even, odd;
+      sum_up(state, tile, at, even, nullptr, sums);
+      while (true) {
+        if (at.k >= tile.k_end) {
+          finish(even, sums, at);
+          break;
+        }
+        sum_up(state, tile, at, odd, &even, sums);
+        if (at.k >= tile.k_end) {
+          finish(odd, sums, at);
+          break;
+        }
+        sum_up(state, tile, at, even, &odd, sums);
       }
-      wgmma_wait<0>();
-      settle(part);
-      add(part, sums, used, rows, k >= tile.k_end);
-      release(used);
+    } else {
+      while (true) {
+        Sums part;
+        sum_up(state, tile, at, part, nullptr, sums);
+        finish(part, sums, at);
+        if (at.k >= tile.k_end) break;
+        release(at.used);
+      }
     }
+    if (Form == kScaleByRow) scale(sums, at.used, at.rows);
+    release(at.used);
   }
 
   __device__ __forceinline__ void run(const Epilogue& epilogue) const {
