@@ -49,8 +49,9 @@ class TiledFp8Gemm:
         return None
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
-        sizes = (op.m, op.k, op.n, op.epilogue)
-        return tiled_fp8_launches(op, tiled_fp8_cut(*sizes, target.multiprocessors), target)
+        assert op.weight.scale_form is not None
+        shape = (op.m, op.k, op.n, op.epilogue, op.weight.scale_form)
+        return tiled_fp8_launches(op, tiled_fp8_cut(*shape, target.multiprocessors), target)
 
 
 def tiled_fp8_launches(op: MatMul, cut: TiledFp8Cut, target: Target) -> list[Launch]:

@@ -10,8 +10,9 @@ from functools import lru_cache
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.kernel_abi.tiled_epilogue_sm90 import TILED_BOX
-from gpu_backend.kernel_abi.tiled_fp8_gemm_sm90 import TILED_FP8_COLUMNS
+from gpu_backend.kernel_abi.tiled_fp8_gemm_sm90 import TILED_FP8_COLUMNS, TILED_FP8_TWO_PARTS
 from gpu_backend.kernel_abi.tiled_gemm_sm90 import TILED_PANEL, TILED_ROWS
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.operations import Epilogue
 from gpu_backend.ops.tiled_cut import MOST_BAND, PAIR, TiledParams
 
@@ -21,14 +22,17 @@ SPLIT_OUTPUTS = (Epilogue.STORE, Epilogue.ADD)  # the sum of GATED's parts would
 MOST_SPLITS = 8
 FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
 
-# What fits best the matmuls of an 8B model on an H100: of 80 to 512 rows however they are cut, where the
-# cut that it chooses is the fastest or at most 6 % slower, and of 1,024 and 8,192 rows as far as they were
-# measured. A block multiplies so many columns of a stage in a microsecond, narrow tiles losing some, as
-# each reads the weights from shared memory; all blocks read so many bytes of weights in one, of which the
-# tiles after the first find most in L2. Both go on at once, and neither hides the other quite. Then the
-# launch, the time of a tile beside its products, and the kernel that adds up splits, beside the bytes that
-# it and the tiles move through L2.
+# What fits best the matmuls of an 8B model with scales by row on an H100: of 80 to 512 rows however they are
+# cut, where the cut that it chooses is the fastest or at most 6 % slower, and of 1,024 and 8,192 rows as far
+# as they were measured. A block multiplies so many columns of a stage in a microsecond, narrow tiles losing
+# some, as each reads the weights from shared memory; all blocks read so many bytes of weights in one, of
+# which the tiles after the first find most in L2. Both go on at once, and neither hides the other quite.
+# Then the launch, the time of a tile beside its products, and the kernel that adds up splits, beside the
+# bytes that it and the tiles move through L2.
 COLUMNS_US, LOST_COLUMNS = 355, 20
+# With scales by block, every stage's sum is added. The tensor cores do not wait for that in tiles of up to
+# TILED_FP8_TWO_PARTS columns; in wider ones they lose as much as makes 8,192 rows 1.12 times as fast as bf16.
+LOST_BY_BLOCK = {True: 24, False: 100}
 READS_US, READ_AGAIN = 2_850_000, 1 / 4
 HIDDEN = 4.5  # the exponent of a norm of both times: their sum were 1, their maximum infinity
 LAUNCH_US, TILE_US = 2.2, 0.9
@@ -80,20 +84,24 @@ def possible_cuts(rows: int, k: int, n: int, output: Epilogue) -> list[TiledFp8C
 
 
 @lru_cache(maxsize=4096)
-def tiled_fp8_cut(rows: int, k: int, n: int, output: Epilogue, multiprocessors: int) -> TiledFp8Cut:
+def tiled_fp8_cut(
+    rows: int, k: int, n: int, output: Epilogue, form: ScaleForm, multiprocessors: int
+) -> TiledFp8Cut:
     """The cut that should take the least time on all multiprocessors but the scheduler's."""
 
     def order(cut: TiledFp8Cut) -> tuple[float, int, int]:
-        return estimated_us(cut, n, multiprocessors), cut.splits, cut.params.columns
+        return estimated_us(cut, n, form, multiprocessors), cut.splits, cut.params.columns
 
     return min(possible_cuts(rows, k, n, output), key=order)
 
 
-def estimated_us(cut: TiledFp8Cut, n: int, multiprocessors: int) -> float:
+def estimated_us(cut: TiledFp8Cut, n: int, form: ScaleForm, multiprocessors: int) -> float:
     """Of the tiles, and of the sum over splits."""
+    columns = cut.params.columns
+    lost = LOST_COLUMNS if form is ScaleForm.ROW else LOST_BY_BLOCK[columns <= TILED_FP8_TWO_PARTS]
     pairs, share = (multiprocessors - 1) // PAIR, cut.share // TILED_PANEL
     waves = ceil_div(cut.params.tiles * cut.splits, pairs)
-    products = waves * share * (cut.params.columns + LOST_COLUMNS) / COLUMNS_US
+    products = waves * share * (columns + lost) / COLUMNS_US
     weights = cut.params.w_tiles * PAIR * ceil_div(cut.params.n_in, TILED_PANEL) * STAGE_BYTES
     reads = weights * (1 + READ_AGAIN * (cut.params.x_tiles - 1)) / READS_US
     both = math.pow(math.pow(products, HIDDEN) + math.pow(reads, HIDDEN), 1 / HIDDEN)

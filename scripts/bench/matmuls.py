@@ -10,9 +10,10 @@ rows with its input's quantisation in fp8, which the norm in front of qkv and ga
 of several layers follow each other, of which small ones need many, so that no weight is in L2. Rates are of
 the product's floating-point operations and of the weights' bytes, whose share is that of the read rate which
 a kernel reaches that only reads. cuBLAS runs its fastest algorithm. With
---cuts, the products of fp8 by row are timed with every width of tiles and number of splits, beside what
-gpu_backend/ops/tiled_fp8_cut.py expects; of few rows, with every tiling of gpu_backend/ops/skinny_cut.py,
-of which the one that a step has is marked.
+--cuts, the products of fp8 are timed with every width of tiles and number of splits that
+gpu_backend/ops/tiled_fp8_cut.py does not expect to take far longer than the best, beside what it expects; of
+few rows, those by row are timed with every tiling of gpu_backend/ops/skinny_cut.py. The cut that a step has
+is marked.
 """
 
 from __future__ import annotations
@@ -56,13 +57,19 @@ from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS, SkinnyCut  # noqa: E402
 from gpu_backend.ops.skinny_cut import possible_cuts as skinny_cuts  # noqa: E402
 from gpu_backend.ops.skinny_gemm import WORD, skinny_launch, tiling_of  # noqa: E402
 from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm, tiled_fp8_launches  # noqa: E402
-from gpu_backend.ops.tiled_fp8_cut import TiledFp8Cut, estimated_us, possible_cuts  # noqa: E402
+from gpu_backend.ops.tiled_fp8_cut import (  # noqa: E402
+    TiledFp8Cut,
+    estimated_us,
+    possible_cuts,
+    tiled_fp8_cut,
+)
 
 LAYERS = 4
 BF16, FP8, FP32 = Element.BF16, Element.FP8, Element.FP32
 SCALE = 1e-3
 HEAD_OF_FEW = "rows | matmul | tile rows | splits | tiles | panels | w slots | x slots | KiB | us | chosen"
-HEAD_OF_MANY = "rows | matmul | columns | splits | tiles | us | us expected"
+HEAD_OF_MANY = "rows | matmul | type | columns | splits | tiles | us | TFLOP/s | us expected | chosen"
+FAR_LONGER = 1.5  # times as long as the best cut is expected to take: such a cut is not timed
 LoweredStep = list[Choice]
 
 
@@ -117,6 +124,15 @@ def kernel_of(choice: Choice) -> str:
     return f"{choice.name} of {columns} columns, {splits} splits"
 
 
+@dataclass(frozen=True)
+class TimedCut:
+    """A way to cut the matmuls of a step, and the step. `name`: of the scales, in QUANTIZATIONS."""
+
+    name: str
+    cut: TiledFp8Cut | SkinnyCut
+    step: LoweredStep
+
+
 class Fastest:
     """GemmChoice's answer, without its file."""
 
@@ -145,7 +161,7 @@ class Bench:
         self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
         steps = [self._step(sizes, n, form) for sizes, form in self._weights for n in rows]
         if cuts:
-            steps += [step for sizes in self.sizes for n in rows for _, step in self.cut(sizes, n)]
+            steps += [cut.step for sizes in self.sizes for n in rows for cut in self.cuts(sizes, n)]
         names = {*kernel_names(steps), RANDOM_FP8}
         self._kernels = Kernels(self._device.arch, names, BF16)
         self._addresses = {name: self._memory.allocate(size) for name, size in buffer_bytes(steps).items()}
@@ -189,15 +205,24 @@ class Bench:
         target = replace(self._target, shared_bytes=BESIDE_L1_SHARED_BYTES) if beside_l1 else self._target
         return step_of(sizes, rows, self._weights[sizes, form], target)
 
-    def cut(self, sizes: Sizes, rows: int) -> list[tuple[TiledFp8Cut | SkinnyCut, LoweredStep]]:
-        """The products with scales by row, of many rows quantised before, cut in every way."""
-        step = self._step(sizes, rows, ScaleForm.ROW)
-        products = [choice for choice in step if isinstance(choice.op, MatMul)]
+    def cuts(self, sizes: Sizes, rows: int) -> list[TimedCut]:
+        """The products in fp8, of many rows quantised before, cut in every way that may be fast."""
         shape = (rows, sizes.k, sizes.n, sizes.epilogue)
-        cuts: list[TiledFp8Cut | SkinnyCut] = [*possible_cuts(*shape)]
         if rows <= SKINNY_MAX_ROWS:
-            cuts = [*skinny_cuts(*shape, self._target.multiprocessors, self._target.rooms(False), WORD)]
-        return [(cut, [replace(of, launches=self._launches(of, cut)) for of in products]) for cut in cuts]
+            rooms = self._target.rooms(False)
+            cuts = skinny_cuts(*shape, self._target.multiprocessors, rooms, WORD)
+            return [self._cut(sizes, rows, "fp8", cut) for cut in cuts]
+        found = []
+        for name, form in QUANTIZATIONS.items():
+            expected = [(cut, self.expected_us(cut, sizes, form)) for cut in possible_cuts(*shape)]
+            most = FAR_LONGER * min(us for _, us in expected)
+            found += [self._cut(sizes, rows, name, cut) for cut, us in expected if us <= most]
+        return found
+
+    def _cut(self, sizes: Sizes, rows: int, name: str, cut: TiledFp8Cut | SkinnyCut) -> TimedCut:
+        step = self._step(sizes, rows, QUANTIZATIONS[name])
+        products = [choice for choice in step if isinstance(choice.op, MatMul)]
+        return TimedCut(name, cut, [replace(of, launches=self._launches(of, cut)) for of in products])
 
     def _launches(self, choice: Choice, cut: TiledFp8Cut | SkinnyCut) -> tuple[Launch, ...]:
         assert isinstance(choice.op, MatMul)
@@ -205,14 +230,17 @@ class Bench:
             return (skinny_launch(choice.op, cut, self._target),)
         return tuple(tiled_fp8_launches(choice.op, cut, self._target))
 
-    def chosen(self, sizes: Sizes, rows: int) -> SkinnyCut:
-        """The tiling that a step has of few rows."""
-        op = self._step(sizes, rows, ScaleForm.ROW)[0].op
+    def chosen(self, sizes: Sizes, rows: int, form: ScaleForm) -> TiledFp8Cut | SkinnyCut:
+        """The cut that a step has."""
+        if rows > SKINNY_MAX_ROWS:
+            shape = (rows, sizes.k, sizes.n, sizes.epilogue, form)
+            return tiled_fp8_cut(*shape, self._target.multiprocessors)
+        op = self._step(sizes, rows, form)[0].op
         assert isinstance(op, MatMul)
         return tiling_of(op, self._target)
 
-    def expected_us(self, cut: TiledFp8Cut, sizes: Sizes) -> float:
-        return estimated_us(cut, sizes.n, self._target.multiprocessors)
+    def expected_us(self, cut: TiledFp8Cut, sizes: Sizes, form: ScaleForm) -> float:
+        return estimated_us(cut, sizes.n, form, self._target.multiprocessors)
 
     def time(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> tuple[str, float, float]:
         """The kernel of the product, microseconds of the whole matmul, and of its quantisation among them."""
@@ -272,18 +300,19 @@ def table_of_cuts(bench: Bench, rows: list[int]) -> Iterator[str]:
             yield HEAD_OF_FEW if few else HEAD_OF_MANY
         for n in wanted:
             for sizes in bench.sizes:
-                for cut, step in bench.cut(sizes, n):
-                    yield f"{n} | {sizes.role.value} | {row_of_cut(bench, cut, sizes, n, bench.us(step))}"
+                for cut in bench.cuts(sizes, n):
+                    yield f"{n} | {sizes.role.value} | {row_of_cut(bench, cut, sizes, n, bench.us(cut.step))}"
 
 
-def row_of_cut(bench: Bench, cut: TiledFp8Cut | SkinnyCut, sizes: Sizes, rows: int, us: float) -> str:
+def row_of_cut(bench: Bench, timed: TimedCut, sizes: Sizes, rows: int, us: float) -> str:
+    cut, form = timed.cut, QUANTIZATIONS[timed.name]
+    mark = "*" if cut == bench.chosen(sizes, rows, form) else ""
     if isinstance(cut, SkinnyCut):
         slots = f"{cut.panels} | {cut.w_slots} | {cut.x_slots} | {cut.shared_bytes >> 10}"
-        mark = "*" if cut == bench.chosen(sizes, rows) else ""
         return f"{cut.tile_rows} | {cut.splits} | {cut.n_tiles * cut.splits} | {slots} | {us:.1f} | {mark}"
-    expected = bench.expected_us(cut, sizes)
-    shape = f"{cut.params.columns} | {cut.splits} | {cut.params.tiles * cut.splits}"
-    return f"{shape} | {us:.1f} | {expected:.1f}"
+    expected = bench.expected_us(cut, sizes, form)
+    shape = f"{timed.name} | {cut.params.columns} | {cut.splits} | {cut.params.tiles * cut.splits}"
+    return f"{shape} | {us:.1f} | {sizes.flops(rows) / us / 1e6:.0f} | {expected:.1f} | {mark}"
 
 
 def main() -> None:

@@ -94,7 +94,7 @@ def multiply(
         quantize.out.name: rig.memory.allocate(quantize.out.n_bytes),
         quantize.scales.name: rig.memory.allocate(quantize.scales.n_bytes),
     }
-    cut = cut or tiled_fp8_cut(rows, k, n, output, target.multiprocessors)
+    cut = cut or tiled_fp8_cut(rows, k, n, output, form, target.multiprocessors)
     works = [*QuantizeKernel().launches(quantize, target), *tiled_fp8_launches(matmul, cut, target)]
     if cut.splits > 1:
         addresses["split_parts"] = rig.memory.allocate(4 * cut.splits * cut.part_rows * n)

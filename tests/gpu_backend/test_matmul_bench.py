@@ -47,14 +47,20 @@ def test_few_rows_are_not_quantised(fake: Path, tmp_path: Path) -> None:
 
 
 def test_products_in_fp8_are_timed_however_they_are_cut(fake: Path, tmp_path: Path) -> None:
-    """down of 2048 columns has 16 stages of 128, of which a split has at least 8."""
+    """down of 2048 columns has 16 stages of 128, of which a split has at least 8. Tiles of 176 columns are
+    too wide for 80 rows to be worth a measurement."""
     config = {**small_models.DENSE, "intermediate_size": 2048}
     printed, log = run(fake, tmp_path, BENCH.format(cuts=True, table="table_of_cuts", rows=80), config)
     rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
-    cuts = [tuple(row[2:4]) for row in rows if row[1] == "down"]
-    assert cuts == [(str(columns), str(splits)) for columns in range(64, 177, 16) for splits in (1, 2)]
+    down = [row for row in rows if row[1] == "down"]
+    for name in ("fp8", "fp8-block"):
+        cuts = {tuple(row[3:5]) for row in down if row[2] == name}
+        assert {("80", "1"), ("80", "2")} <= cuts
+        assert ("176", "1") not in cuts
+    assert [row[9] for row in down].count("*") == 2
     timed = [[op(call) for call in capture] for capture in all_captures(log)]
-    assert timed.count(["tiled_fp8_gemm", "split_sums"] * 4) == 8
+    splits = [row for row in rows if row[4] == "2"]
+    assert timed.count(["tiled_fp8_gemm", "split_sums"] * 4) == len(splits)
 
 
 def test_products_of_few_rows_are_timed_however_they_are_cut(fake: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from gpu_backend.element import Element
 from gpu_backend.engines.graph_grid import prefill_sizes
 from gpu_backend.engines.native.fusion import fused
 from gpu_backend.kernel_abi import fp8 as kernel
+from gpu_backend.kernel_abi.tiled_fp8_gemm_sm90 import TILED_FP8_TWO_PARTS
 from gpu_backend.models import quantization
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.choice import choose
@@ -41,7 +42,7 @@ def test_every_number_of_rows_has_a_kernel(form: ScaleForm, multiprocessors: int
         for k, n, epilogue in [*products, (16, 8, Epilogue.ADD), (144, 128, Epilogue.GATED)]:
             _, matmul = in_fp8(m, k, n, epilogue, form)
             assert TiledFp8Gemm().suits(matmul, target) is None
-            cut = tiled_fp8_cut(m, k, n, epilogue, multiprocessors)
+            cut = tiled_fp8_cut(m, k, n, epilogue, form, multiprocessors)
             params = cut.params
             assert (params.m, 2 * params.n_in) == (m, k)
             assert params.columns in range(64, 177, 16)
@@ -60,11 +61,19 @@ def test_the_choice_is_this_kernel_for_x_in_fp8(form: ScaleForm) -> None:
 
 def test_few_tiles_split_k() -> None:
     """Llama-3-8B's down of 96 rows has 16 tiles, and a GPU room for 65; of 2048 rows it has enough."""
-    few = tiled_fp8_cut(96, 14336, 4096, Epilogue.ADD, 132)
+    few = tiled_fp8_cut(96, 14336, 4096, Epilogue.ADD, ScaleForm.ROW, 132)
     assert few.params.tiles == 16
     assert 30 < few.params.tiles * few.splits <= 65
-    assert tiled_fp8_cut(2048, 14336, 4096, Epilogue.ADD, 132).splits == 1
-    assert tiled_fp8_cut(128, 4096, 14336, Epilogue.GATED, 132).splits == 1
+    assert tiled_fp8_cut(2048, 14336, 4096, Epilogue.ADD, ScaleForm.ROW, 132).splits == 1
+    assert tiled_fp8_cut(128, 4096, 14336, Epilogue.GATED, ScaleForm.ROW, 132).splits == 1
+
+
+@pytest.mark.parametrize("m", [100, 1024, 8192])
+def test_tiles_with_scales_by_block_have_room_for_two_sums(m: int) -> None:
+    """Those of an 8B model: in wider ones, the tensor cores would wait for every stage's sum."""
+    for k, n, epilogue in [(4096, 14336, Epilogue.GATED), (14336, 4096, Epilogue.ADD)]:
+        cut = tiled_fp8_cut(m, k, n, epilogue, ScaleForm.BLOCK, 132)
+        assert cut.params.columns <= TILED_FP8_TWO_PARTS
 
 
 def test_a_second_kernel_adds_up_splits() -> None:
@@ -72,7 +81,7 @@ def test_a_second_kernel_adds_up_splits() -> None:
     product, total = choose(matmul, TARGET).launches
     assert "kEpilogueFloat" in product.kernel
     assert total.kernel == "split_sums_kernel<__nv_bfloat16, blink::kEpilogueAdd>"
-    splits = tiled_fp8_cut(128, 14336, 4096, Epilogue.ADD, 132).splits
+    splits = tiled_fp8_cut(128, 14336, 4096, Epilogue.ADD, ScaleForm.ROW, 132).splits
     assert {b.name: b.n_bytes for b in total.buffers}["split_parts"] == splits * 128 * 4096 * 4
 
 
