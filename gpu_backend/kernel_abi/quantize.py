@@ -2,3 +2,4 @@
 
 # fmt: off
 QUANTIZE_THREADS = 1024
+QUANTIZE_HELD = 4

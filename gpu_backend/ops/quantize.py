@@ -7,7 +7,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.driver import Dim
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.fp8 import FP8_GROUP
-from gpu_backend.kernel_abi.quantize import QUANTIZE_THREADS
+from gpu_backend.kernel_abi.quantize import QUANTIZE_HELD, QUANTIZE_THREADS
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
@@ -15,6 +15,8 @@ from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.operations import Quantize
 from gpu_backend.ops.weights import SCALE_FORMS
 
+QUANTIZE_WARPS = 4
+QUANTIZE_COLUMNS = QUANTIZE_THREADS * QUANTIZE_HELD * FP8_GROUP
 STRIDE_GRAIN = 4  # scales of neighbouring rows of x that bulk copies bring, 16 bytes
 
 
@@ -30,8 +32,24 @@ def quantize_for(weight: Matrix, x: Buffer) -> Quantize:
 
 
 def group_block(columns: int) -> Dim:
-    """Threads of a row, each of which has one group of columns, or several."""
-    return (min(QUANTIZE_THREADS, 32 * ceil_div(columns, 32 * FP8_GROUP)), 1, 1)
+    """Threads of a row, one for each group of columns."""
+    return (32 * ceil_div(columns, 32 * FP8_GROUP), 1, 1)
+
+
+def row_kernel(half: Element, form: ScaleForm, held: int) -> str:
+    """The instance that quantises rows of which a thread has so many groups of columns."""
+    return f"quantize_kernel<{half.cpp}, {SCALE_FORMS[form]}, {held}>"
+
+
+def row_threads(columns: int, held: int) -> Dim:
+    """Threads of a row, each of which has up to so many groups of columns."""
+    return (32 * ceil_div(columns, 32 * FP8_GROUP * held), 1, 1)
+
+
+def groups_held(columns: int) -> int:
+    """Those of a thread that leave a row QUANTIZE_WARPS warps or more, a power of two."""
+    warps = ceil_div(columns, 32 * FP8_GROUP)
+    return min(QUANTIZE_HELD, 1 << (ceil_div(warps, QUANTIZE_WARPS) - 1).bit_length())
 
 
 def fits_block(columns: int) -> bool:
@@ -43,11 +61,14 @@ class QuantizeKernel:
     name = "quantize"
 
     def suits(self, op: Quantize, target: Target) -> str | None:
-        return (
-            None if op.x.columns % FP8_GROUP == 0 else f"{op.x.columns} columns, no multiple of {FP8_GROUP}"
-        )
+        if op.x.columns % FP8_GROUP:
+            return f"{op.x.columns} columns, no multiple of {FP8_GROUP}"
+        if op.x.columns > QUANTIZE_COLUMNS:
+            return f"{op.x.columns} columns, more than the {QUANTIZE_COLUMNS} that a block holds"
+        return None
 
     def launches(self, op: Quantize, target: Target) -> list[Launch]:
         operands = (op.x, op.out, op.scales, op.x.columns, op.scales.columns)
-        kernel = f"quantize_kernel<{op.x.element.cpp}, {SCALE_FORMS[op.form]}>"
-        return [Launch(kernel, (op.x.rows, 1, 1), group_block(op.x.columns), operands)]
+        held = groups_held(op.x.columns)
+        kernel = row_kernel(op.x.element, op.form, held)
+        return [Launch(kernel, (op.x.rows, 1, 1), row_threads(op.x.columns, held), operands)]

@@ -1,7 +1,7 @@
 /* Quantisation of activations to fp8 (e4m3), for products of many rows with weights in fp8. Reference:
  * gpu_backend/models/fp8.py, of which it has the rounding and the order of columns in memory.
  *
- *   x       [rows][k] half, k a multiple of 16
+ *   x       [rows][k] half, or of a checkpoint fp32; k a multiple of 16
  *   out     [rows][k] fp8, x = out * scale, its columns in the order of kernels/primitives/fp8.h
  *   scales  [1][stride] fp32 for weights with scales by row: one of each row of x; [ceil(k / 128)][stride] for weights
  *           with scales by block: one of each row and 128 columns. The rows of x lie side by side, as products read
@@ -20,6 +20,7 @@
 namespace blink {
 
 constexpr uint32_t kQuantizeThreads = 1024; /* of a block, at most */
+constexpr uint32_t kQuantizeHeld = 4;       /* groups of columns that a thread of quantize_kernel has, at most */
 constexpr float kFp8Largest = 448.0f;
 constexpr float kLeastMost = 0x1p-100f; /* below, 1 / scale might be infinite */
 
@@ -83,31 +84,53 @@ __device__ __forceinline__ void quantize_group(const float (&x)[kFp8Group], uint
   if (Form == kScaleByRow && column == 0) scales[row] = scale;
 }
 
-/* grid (rows), block (any multiple of 32). The first 16 columns of a thread stay in registers. */
-template <typename Half, int Form>
+/* A group of columns as it lies in memory. */
+template <typename Element>
+using HeldGroup = uint4[kFp8Group * sizeof(Element) / sizeof(uint4)];
+
+/* Its values. The compiler would keep those of all groups, twice as large as halves, from one call to the next, if it
+ * knew that they are the same. */
+template <typename Element>
+__device__ __forceinline__ void values_of(HeldGroup<Element>& held, float (&x)[kFp8Group]) {
+#pragma unroll
+  for (uint32_t i = 0; i < sizeof(held) / sizeof(uint4); ++i)
+    asm volatile("" : "+r"(held[i].x), "+r"(held[i].y), "+r"(held[i].z), "+r"(held[i].w));
+  load_group(reinterpret_cast<const Element*>(held), x);
+}
+
+/* grid (rows), block (a multiple of 32, up to kQuantizeThreads; at least k / (16 * Held)). Held is up to
+ * kQuantizeHeld. A thread requests all its columns at once and holds them: few threads a row let a
+ * multiprocessor work at several rows, so that some load while others wait for their largest element. */
+template <typename Element, int Form, uint32_t Held>
 __global__ void __launch_bounds__(kQuantizeThreads)
-    quantize_kernel(const Half* x, uint8_t* out, float* scales, uint32_t k, uint32_t stride) {
+    quantize_kernel(const Element* x, uint8_t* out, float* scales, uint32_t k, uint32_t stride) {
   __shared__ float scratch[32];
   allow_successor();
   wait_for_predecessor();
   const uint32_t first = threadIdx.x * kFp8Group, step = blockDim.x * kFp8Group, row = blockIdx.x;
   x += uint64_t(row) * k, out += uint64_t(row) * k;
-  float value[kFp8Group] = {}, most = 0.0f;
-  if (first < k) load_group(x + first, value);
+  HeldGroup<Element> held[Held] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < Held; ++i) {
+    if (first + i * step >= k) continue;
+    const uint4* const from = reinterpret_cast<const uint4*>(x + first + i * step);
+#pragma unroll
+    for (uint32_t j = 0; j < sizeof(held[i]) / sizeof(uint4); ++j) held[i][j] = from[j];
+  }
+  float value[kFp8Group], most = 0.0f;
   if (Form == kScaleByRow) {
-    most = largest_of(value);
-    for (uint32_t j = first + step; j < k; j += step) {
-      float more[kFp8Group];
-      load_group(x + j, more);
-      most = fmaxf(most, largest_of(more));
+#pragma unroll
+    for (uint32_t i = 0; i < Held; ++i) {
+      values_of<Element>(held[i], value);
+      most = fmaxf(most, largest_of(value));
     }
     most = largest_of_block(most, scratch);
   }
-  quantize_group<Form>(value, first, k, most, out, scales, row, stride);
-  for (uint32_t j = step; j < k; j += step) { /* by the whole block, whose lanes exchange their largest */
-    float more[kFp8Group] = {};
-    if (first + j < k) load_group(x + first + j, more);
-    quantize_group<Form>(more, first + j, k, most, out, scales, row, stride);
+#pragma unroll
+  for (uint32_t i = 0; i < Held; ++i) { /* by whole warps, whose lanes exchange their largest */
+    if (i * step >= k) break;
+    values_of<Element>(held[i], value);
+    quantize_group<Form>(value, first + i * step, k, most, out, scales, row, stride);
   }
 }
 

@@ -12,32 +12,32 @@ from reference_ops import call
 
 from gpu_backend.models import fp8
 from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+from gpu_backend.ops.quantize import groups_held, row_threads
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 FORMS = list(ScaleForm)
 
 
-def emulated(
-    emulate: Emulate, x: NDArray[np.uint16], form: ScaleForm, stride: int, threads: int
-) -> tuple[Bytes, Floats]:
+def emulated(emulate: Emulate, x: NDArray[np.uint16], form: ScaleForm, stride: int) -> tuple[Bytes, Floats]:
     rows, k = x.shape
+    held = groups_held(k)
     out = np.full((rows + 1, k), 0x55, np.uint8)
     blocks = 1 if form is ScaleForm.ROW else -(-k // SCALE_BLOCK)
     scales = np.full((blocks, stride), 7, np.float32)
-    emulate("quantize", x, out, scales, k, stride, rows, FORMS.index(form), threads)
+    emulate("quantize", x, out, scales, k, stride, rows, FORMS.index(form), held, row_threads(k, held)[0])
     assert (out[rows] == 0x55).all()
     assert (scales[:, rows:] == 7).all()
     return out[:rows], scales[:, :rows]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("rows", "k", "threads"), [(1, 16, 32), (5, 208, 32), (3, 2064, 64), (4, 1024, 64)])
-def test_elements_and_scales(emulate: Emulate, rows: int, k: int, threads: int, form: ScaleForm) -> None:
-    """A thread with one group of columns, with several, and with none."""
+@pytest.mark.parametrize(("rows", "k"), [(1, 16), (5, 208), (3, 2064), (4, 4096), (2, 14352), (2, 28672)])
+def test_elements_and_scales(emulate: Emulate, rows: int, k: int, form: ScaleForm) -> None:
+    """A thread with one group of columns, with several, and with none; a row that more warps divide."""
     x = random(rows, k, seed=k)
     x[rows - 1, k // 2 :] = 0
-    got, scales = emulated(emulate, x, form, rows + 3, threads)
+    got, scales = emulated(emulate, x, form, rows + 3)
     expected = activations(floats(x), form)
     np.testing.assert_array_equal(scales, expected.scales[:, :rows])
     np.testing.assert_array_equal(got, expected.elements)
@@ -49,7 +49,7 @@ def test_rows_that_hold_no_numbers_hurt_no_other(emulate: Emulate, form: ScaleFo
     factor."""
     x = random(6, 272)
     x[1, 5], x[2, 7], x[3], x[4] = NAN, 0x7F80, 0, 1  # no number, infinity, zeros, the smallest number
-    got, scales = emulated(emulate, x, form, 6, 32)
+    got, scales = emulated(emulate, x, form, 6)
     expected = activations(floats(x), form)
     np.testing.assert_array_equal(scales, expected.scales[:, :6])
     there = [0, 3, 4, 5]

@@ -12,18 +12,20 @@ from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
+from gpu_backend.kernel_abi.quantize import QUANTIZE_HELD
 from gpu_backend.kernel_abi.quantize_weight import WEIGHT_THREADS
 from gpu_backend.models.quantization import ScaleForm
-from gpu_backend.ops.quantize import group_block
+from gpu_backend.ops.quantize import row_kernel, row_threads
 
 STAGED_BYTES = 32 << 20
 
 
 def quantizer_kernel(dtype: str, form: ScaleForm) -> str:
     """The instance for a checkpoint's type: "bfloat16", "float16" or "float32"."""
-    cpp = next(element.cpp for element in Element if element.dtype == dtype)
-    by_row = form is ScaleForm.ROW
-    return f"quantize_kernel<{cpp}, blink::kScaleByRow>" if by_row else f"quantize_weight_kernel<{cpp}>"
+    element = next(element for element in Element if element.dtype == dtype)
+    if form is ScaleForm.ROW:
+        return row_kernel(element, form, QUANTIZE_HELD)
+    return f"quantize_weight_kernel<{element.cpp}>"
 
 
 class Quantizer:
@@ -48,7 +50,7 @@ class Quantizer:
             behind = Element.FP32.n_bytes * math.prod(form.shape(first, columns))  # whole blocks come before
             to = (elements + first * columns, scales + behind)
             if form is ScaleForm.ROW:
-                grid, block, sizes = (len(part), 1, 1), group_block(columns), (columns, rows)
+                grid, block, sizes = (len(part), 1, 1), row_threads(columns, QUANTIZE_HELD), (columns, rows)
             else:
                 across, down = reversed(form.shape(len(part), columns))
                 grid, block, sizes = (across, down, 1), (WEIGHT_THREADS, 1, 1), (len(part), columns)

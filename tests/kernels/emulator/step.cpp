@@ -58,11 +58,13 @@ void emulate_gather_last(const blink_set* set, const float* residual, const Half
 }
 
 void emulate_quantize(const Half* x, uint8_t* out, float* scales, uint32_t k, uint32_t stride, uint32_t rows,
-                      uint32_t form, uint32_t threads) {
+                      uint32_t form, uint32_t held, uint32_t threads) {
   using namespace blink;
   after(x, kHalf * rows * k);
-  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto constant) {
-    launch({rows}, threads, [&] { quantize_kernel<Half, constant()>(x, out, scales, k, stride); });
+  with_constant<kScaleByRow, kScaleByBlock>(form, [&](auto of) {
+    with_constant<1, 2, 4>(held, [&](auto groups) {
+      launch({rows}, threads, [&] { quantize_kernel<Half, of(), groups()>(x, out, scales, k, stride); });
+    });
   });
 }
 
