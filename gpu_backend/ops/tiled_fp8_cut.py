@@ -22,17 +22,17 @@ SPLIT_OUTPUTS = (Epilogue.STORE, Epilogue.ADD)  # the sum of GATED's parts would
 MOST_SPLITS = 8
 FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
 
-# What fits best the matmuls of an 8B model with scales by row on an H100: of 80 to 512 rows however they are
-# cut, where the cut that it chooses is the fastest or at most 6 % slower, and of 1,024 and 8,192 rows as far
-# as they were measured. A block multiplies so many columns of a stage in a microsecond, narrow tiles losing
-# some, as each reads the weights from shared memory; all blocks read so many bytes of weights in one, of
-# which the tiles after the first find most in L2. Both go on at once, and neither hides the other quite.
-# Then the launch, the time of a tile beside its products, and the kernel that adds up splits, beside the
-# bytes that it and the tiles move through L2.
-COLUMNS_US, LOST_COLUMNS = 355, 20
-# With scales by block, every stage's sum is added. The tensor cores do not wait for that in tiles of up to
-# TILED_FP8_TWO_PARTS columns; in wider ones they lose as much as makes 8,192 rows 1.12 times as fast as bf16.
-LOST_BY_BLOCK = {True: 24, False: 100}
+# What fits best the matmuls of an 8B model on an H100: of 80 to 512 rows however they are cut, where the
+# cut that it chooses is the fastest or at most 6 % slower, and of 1,024 and 8,192 rows as far as they were
+# measured. A block multiplies so many columns of a stage in a microsecond, and loses the time of some: in
+# narrow tiles, as each reads the weights from shared memory, and where the tensor cores wait for their sums.
+# All blocks read so many bytes of weights in a microsecond, of which the tiles after the first find most in
+# L2. Both go on at once, and neither hides the other quite. Then the launch, the time of a tile beside its
+# products, and the kernel that adds up splits, beside the bytes that it and the tiles move through L2.
+COLUMNS_US = 355
+# In tiles of up to TILED_FP8_TWO_PARTS columns, and in wider ones. By row, it was measured when both waited
+# for their sums; by block, the second makes 8,192 rows 1.12 times as fast as bf16, and the first is a guess.
+LOST_COLUMNS = {ScaleForm.ROW: (20, 20), ScaleForm.BLOCK: (24, 100)}
 READS_US, READ_AGAIN = 2_850_000, 1 / 4
 HIDDEN = 4.5  # the exponent of a norm of both times: their sum were 1, their maximum infinity
 LAUNCH_US, TILE_US = 2.2, 0.9
@@ -98,7 +98,7 @@ def tiled_fp8_cut(
 def estimated_us(cut: TiledFp8Cut, n: int, form: ScaleForm, multiprocessors: int) -> float:
     """Of the tiles, and of the sum over splits."""
     columns = cut.params.columns
-    lost = LOST_COLUMNS if form is ScaleForm.ROW else LOST_BY_BLOCK[columns <= TILED_FP8_TWO_PARTS]
+    lost = LOST_COLUMNS[form][columns > TILED_FP8_TWO_PARTS]
     pairs, share = (multiprocessors - 1) // PAIR, cut.share // TILED_PANEL
     waves = ceil_div(cut.params.tiles * cut.splits, pairs)
     products = waves * share * (columns + lost) / COLUMNS_US
