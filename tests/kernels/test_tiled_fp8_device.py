@@ -85,6 +85,7 @@ def multiply(
         (300, 272, 384, 128, 2, 1),  # two bands, the last not full, and more tiles than pairs
         (250, 1296, 128, 176, 1, 1),  # more stages than an interval, and than the pipeline has
         (170, 656, 128, 80, 1, 2),  # 40 columns a block
+        (9, 4240, 128, 64, 1, 1),  # more stages than a warp loads scales of weights for at once
     ],
 )
 def test_a_product(
