@@ -30,9 +30,10 @@ FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
 # L2. Both go on at once, and neither hides the other quite. Then the launch, the time of a tile beside its
 # products, and the kernel that adds up splits, beside the bytes that it and the tiles move through L2.
 COLUMNS_US = 355
-# In tiles of up to TILED_FP8_TWO_PARTS columns, and in wider ones. By row, it was measured when both waited
-# for their sums; by block, the second makes 8,192 rows 1.12 times as fast as bf16, and the first is a guess.
-LOST_COLUMNS = {ScaleForm.ROW: (20, 20), ScaleForm.BLOCK: (24, 100)}
+# In tiles of up to TILED_FP8_TWO_PARTS columns, and in wider ones. By block, it follows from gate_up of 1,024
+# rows (125) and 8,192 (135) in tiles of 128 columns, and of 8,192 in tiles of 176 (152), on an H200. The
+# last was measured before scales were loaded for many stages at once.
+LOST_COLUMNS = {ScaleForm.ROW: (20, 20), ScaleForm.BLOCK: (130, 150)}
 READS_US, READ_AGAIN = 2_850_000, 1 / 4
 HIDDEN = 4.5  # the exponent of a norm of both times: their sum were 1, their maximum infinity
 LAUNCH_US, TILE_US = 2.2, 0.9

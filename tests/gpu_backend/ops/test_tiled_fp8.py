@@ -68,12 +68,11 @@ def test_few_tiles_split_k() -> None:
     assert tiled_fp8_cut(128, 4096, 14336, Epilogue.GATED, ScaleForm.ROW, 132).splits == 1
 
 
-@pytest.mark.parametrize("m", [100, 1024, 8192])
-def test_tiles_with_scales_by_block_have_room_for_two_sums(m: int) -> None:
-    """Those of an 8B model: in wider ones, the tensor cores would wait for every stage's sum."""
+def test_many_rows_with_scales_by_block_have_wide_tiles() -> None:
+    """Those of an 8B model: fewer tiles lose less than the waiting for each stage's sums."""
     for k, n, epilogue in [(4096, 14336, Epilogue.GATED), (14336, 4096, Epilogue.ADD)]:
-        cut = tiled_fp8_cut(m, k, n, epilogue, ScaleForm.BLOCK, 132)
-        assert cut.params.columns <= TILED_FP8_TWO_PARTS
+        cut = tiled_fp8_cut(8192, k, n, epilogue, ScaleForm.BLOCK, 132)
+        assert cut.params.columns > TILED_FP8_TWO_PARTS
 
 
 def test_a_second_kernel_adds_up_splits() -> None:
