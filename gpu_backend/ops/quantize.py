@@ -32,7 +32,7 @@ def quantize_for(weight: Matrix, x: Buffer) -> Quantize:
 
 
 def group_block(columns: int) -> Dim:
-    """Threads of a row, one for each group of columns."""
+    """Threads of a row, one for each group of columns, of which there are so many that `fits_block`."""
     return (32 * ceil_div(columns, 32 * FP8_GROUP), 1, 1)
 
 
@@ -42,12 +42,19 @@ def row_kernel(half: Element, form: ScaleForm, held: int) -> str:
 
 
 def row_threads(columns: int, held: int) -> Dim:
-    """Threads of a row, each of which has up to so many groups of columns."""
-    return (32 * ceil_div(columns, 32 * FP8_GROUP * held), 1, 1)
+    """Threads of a row, each of which has up to so many groups of columns.
+
+    Raises ValueError for a row that a block cannot hold.
+    """
+    threads = 32 * ceil_div(columns, 32 * FP8_GROUP * held)
+    if threads > QUANTIZE_THREADS:
+        most = QUANTIZE_THREADS * FP8_GROUP * held
+        raise ValueError(f"a row of {columns} columns cannot be rounded to fp8 as one, it may have {most}")
+    return (threads, 1, 1)
 
 
 def groups_held(columns: int) -> int:
-    """Those of a thread that leave a row QUANTIZE_WARPS warps or more, a power of two."""
+    """Those of a thread that leave a row some QUANTIZE_WARPS warps, a power of two."""
     warps = ceil_div(columns, 32 * FP8_GROUP)
     return min(QUANTIZE_HELD, 1 << (ceil_div(warps, QUANTIZE_WARPS) - 1).bit_length())
 

@@ -31,8 +31,8 @@ FEWEST_STAGES = 8  # of a split: fewer do not fill the pipeline before they end
 # products, and the kernel that adds up splits, beside the bytes that it and the tiles move through L2.
 COLUMNS_US = 355
 # In tiles of up to TILED_FP8_TWO_PARTS columns, and in wider ones. By block, it follows from gate_up of 1,024
-# rows (125) and 8,192 (135) in tiles of 128 columns, and of 8,192 in tiles of 176 (152), on an H200. The
-# last was measured before scales were loaded for many stages at once.
+# rows (125) and 8,192 (135) in tiles of 128 columns, and of 8,192 in tiles of 176 (152), on an H200; fewer
+# rows were not measured. The last was measured before scales were loaded for many stages at once.
 LOST_COLUMNS = {ScaleForm.ROW: (20, 20), ScaleForm.BLOCK: (130, 150)}
 READS_US, READ_AGAIN = 2_850_000, 1 / 4
 HIDDEN = 4.5  # the exponent of a norm of both times: their sum were 1, their maximum infinity
@@ -73,7 +73,7 @@ def tiling(rows: int, k: int, n: int, output: Epilogue, columns: int) -> TiledPa
 
 
 def possible_cuts(rows: int, k: int, n: int, output: Epilogue) -> list[TiledFp8Cut]:
-    """Every width of tiles, with every number of splits of which none is too short."""
+    """Every width of tiles, with every number of splits of which none but the last is too short."""
     stages = ceil_div(k // WORD, TILED_PANEL)
     most = min(MOST_SPLITS, stages // FEWEST_STAGES) if output in SPLIT_OUTPUTS else 1
     widths = range(FEWEST_FP8_COLUMNS, TILED_FP8_COLUMNS + 1, TILED_BOX)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from quantized import activations
 from reference_ops import call
 
+from gpu_backend.kernel_abi.quantize import QUANTIZE_HELD
 from gpu_backend.models import fp8
 from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
 from gpu_backend.ops.quantize import groups_held, row_threads
@@ -104,3 +105,9 @@ def assert_neighbours(got: Bytes, scales: Floats, values: Floats, form: ScaleFor
     assert (scales[:, rows] == 0).all()
     assert np.abs(got.astype(int) - expected.elements).max() <= 1
     assert (got != expected.elements).mean() < 0.01
+
+
+def test_a_row_that_no_block_can_hold_is_refused() -> None:
+    assert row_threads(65_536, QUANTIZE_HELD)[0] == 1024
+    with pytest.raises(ValueError, match=r"a row of 65552 columns cannot be rounded .* it may have 65536"):
+        row_threads(65_552, QUANTIZE_HELD)

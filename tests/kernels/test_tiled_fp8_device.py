@@ -143,3 +143,13 @@ def test_a_row_is_its_own(emulate: Emulate, output: str, form: ScaleForm) -> Non
     x[1::2] = NAN
     after, _ = multiply(emulate, x, 128, output, form, 128, 1, 2)
     np.testing.assert_array_equal(after[:150:2], before[:150:2])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_is_its_own_in_tiles_with_one_sum_and_with_two(emulate: Emulate, form: ScaleForm) -> None:
+    """E20 over many intervals of promotion, and more stages than a warp loads scales for at once."""
+    x = random(100, 4240)
+    two, expected = multiply(emulate, x, 128, "add", form, 128, 1, 1)
+    one, _ = multiply(emulate, x, 128, "add", form, 176, 1, 1)
+    assert_close(two, expected)
+    np.testing.assert_array_equal(one, two)
