@@ -27,7 +27,7 @@ SHORT_LEVELS = 2  # whose slices the first process works at
 RETRY_S = 1.0  # until a process is tried again that does not start, and twice as long each time after that,
 MOST_RETRY_S = 60.0  # and no longer than this
 ABANDONED_S = 0.1  # a process that would work longer than this for a client that has left is ended
-TRIES = 2  # of a source whose process was ended by somebody else
+TRIES = PROCESSES + 1  # of a source whose process was ended by somebody else, and maybe all of them at once
 
 
 class TooManyWait(Exception):

@@ -145,7 +145,7 @@ def measured(arguments: argparse.Namespace, with_thoughts: bool, log: Path) -> d
     ]  # fmt: skip
     started = argparse.Namespace(
         server_cores=sorted(os.sched_getaffinity(0)), frontend_cores=None, frontends=arguments.frontends,
-        start_timeout=240.0, server_flag=flags,
+        start_timeout=240.0, server_flag=flags, part="",
     )  # fmt: skip
     server = Blink(started, arguments.model, random_weights=False)
     n = arguments.answers // 4 if with_thoughts else arguments.answers
