@@ -56,7 +56,9 @@ async def _body(reader: asyncio.StreamReader, fields: dict[bytes, bytes]) -> byt
             await _expect(reader, b"\r\n")
             return b"".join(chunks)
         if b"content-length" not in fields:
-            raise Malformed(f"a body of unknown length: {fields}")
+            if fields.get(b"connection") != b"close":
+                raise Malformed(f"a body of unknown length: {fields}")
+            return await reader.read()  # HTTP/1.0 knows no chunks (RFC 9112, 6.3)
         return await reader.readexactly(int(fields[b"content-length"]))
     except asyncio.IncompleteReadError as error:
         raise Malformed("half a body") from error

@@ -109,6 +109,16 @@ def test_what_is_no_response_is_found(sent: bytes) -> None:
         asyncio.run(read())
 
 
+def test_a_body_without_a_length_ends_with_its_connection() -> None:
+    async def read() -> Response | None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\ndata: 1")
+        reader.feed_eof()
+        return await read_response(reader)
+
+    assert asyncio.run(read()) == Response(200, {b"connection": b"close"}, b"data: 1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "count"),
     [
