@@ -84,13 +84,13 @@ class Fleet:
 
         Raises CommandError when a process died or did not report in time.
         """
-        members = self._members[: min(len(self._members), streams or len(self._members))]
-        start, window, step = time.monotonic_ns() + LEAD_NS, int(window_s * NS), len(members)
-        for i, (_, pipe) in enumerate(members):
+
+        def order(i: int, step: int, start: int, window: int, drain: int) -> Order:
             mine = None if streams is None else len(range(i, streams, step))
-            pipe.send(Order(trace, i, step, self._prompts, mine, start, window, int(drain_s * NS)))
-        steady = (start + int(drop * window), start + window)
-        return self._window([pipe for _, pipe in members], steady, drain_s, at_steady, at_end)
+            return Order(trace, i, step, self._prompts, mine, start, window, drain)
+
+        most = streams or len(self._members)
+        return self._window(most, order, window_s, drop, drain_s, at_steady, at_end)
 
     def run_agents(
         self,
@@ -102,28 +102,36 @@ class Fleet:
         at_end: Callable[[], None] = lambda: None,
     ) -> Run:
         """Agents, in a window like that of `run`. Raises CommandError as `run` does."""
-        members = self._members[: min(len(self._members), workload.lanes)]
-        start, window, step = time.monotonic_ns() + LEAD_NS, int(window_s * NS), len(members)
-        for i, (_, pipe) in enumerate(members):
-            pipe.send(AgentOrder(workload, i, step, self._prompts, start, window, int(drain_s * NS)))
-        steady = (start + int(drop * window), start + window)
-        return self._window([pipe for _, pipe in members], steady, drain_s, at_steady, at_end)
+
+        def order(i: int, step: int, start: int, window: int, drain: int) -> AgentOrder:
+            return AgentOrder(workload, i, step, self._prompts, start, window, drain)
+
+        return self._window(workload.lanes, order, window_s, drop, drain_s, at_steady, at_end)
 
     def _window(
         self,
-        pipes: list[Pipe],
-        steady_ns: tuple[int, int],
+        most: int,
+        order: Callable[[int, int, int, int, int], Order | AgentOrder],
+        window_s: float,
+        drop: float,
         drain_s: float,
         at_steady: Callable[[], None],
         at_end: Callable[[], None],
     ) -> Run:
-        """Of orders that were given: its steady part, and what came of it."""
+        """Of `most` processes or fewer. `order(i, n, start, window, drain)` makes that of process i of n,
+        with times in ns.
+        """
+        pipes = [pipe for _, pipe in self._members[:most]]
+        start, window = time.monotonic_ns() + LEAD_NS, int(window_s * NS)
+        for i, pipe in enumerate(pipes):
+            pipe.send(order(i, len(pipes), start, window, int(drain_s * NS)))
         self._prompts += PROMPTS_A_WINDOW
-        _sleep_until(steady_ns[0])
+        steady = (start + int(drop * window), start + window)
+        _sleep_until(steady[0])
         at_steady()
-        _sleep_until(steady_ns[1])
+        _sleep_until(steady[1])
         at_end()
-        return _collected(pipes, drain_s, steady_ns)
+        return _collected(pipes, drain_s, steady)
 
     def converse(
         self,
