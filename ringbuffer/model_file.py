@@ -100,6 +100,13 @@ def shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
+def one_line(text: str, most: int = 500) -> str:
+    """What a library says of such a file, which may quote the file, as one printable line of at most `most`
+    characters and a mark of what was cut."""
+    line = "".join(c if c.isprintable() else " " for c in text[: most + 1])
+    return line if len(text) <= most else line[:most] + "..."
+
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlist = _SHORT.maxdict = 8

@@ -17,7 +17,7 @@ from typing import Any
 from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.models.fields import Fields, UnsupportedModel
 from gpu_backend.models.quantization import LINEAR, Quantization, StoredScales, Target
-from ringbuffer.model_file import shown
+from ringbuffer.model_file import one_line, shown
 
 KEY = "quantization_config"
 EARLY_KEY = "compression_config"  # of the first versions of compressed-tensors, with the same content
@@ -189,7 +189,7 @@ def _exactly(name: str) -> str:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise UnsupportedModel(
-            f"config.json: {KEY}: {shown(name)} is no regular expression: {error}"
+            f"config.json: {KEY}: {shown(name)} is no regular expression: {one_line(str(error))}"
         ) from None
     _check_ways(name, pattern)
     return pattern

@@ -24,7 +24,7 @@ from gpu_backend.models.quantization_config import read_quantization
 from gpu_backend.models.quantized import quantized, stored
 from gpu_backend.models.qwen import qwen2, qwen3, qwen3_moe
 from gpu_backend.models.rope import Rope
-from ringbuffer.model_file import shown
+from ringbuffer.model_file import one_line, shown
 
 ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
     "Gemma3ForCausalLM": gemma3,
@@ -82,7 +82,7 @@ def _family(fields: Fields) -> Callable[[Fields], Model]:
         if isinstance(name, str) and name in ARCHITECTURES:
             return ARCHITECTURES[name]
     found = (
-        ", ".join(name if isinstance(name, str) and len(name) < 80 else shown(name) for name in names[:4])
+        ", ".join(one_line(name, 80) if isinstance(name, str) else shown(name) for name in names[:4])
         or "none"
     )
     raise UnsupportedModel(f"architectures: {found}; supported are {', '.join(ARCHITECTURES)}")

@@ -26,7 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from nic_frontend.errors import ApiError, bad_request
 from nic_frontend.templates import forms
 from nic_frontend.templates.trial import Message
-from ringbuffer.model_file import ModelFileError, read_json, read_text, shown
+from ringbuffer.model_file import ModelFileError, one_line, read_json, read_text, shown
 from ringbuffer.special_tokens import NAMES, read_special_tokens
 
 MOST_TEXT = 16 << 20  # characters of a prompt
@@ -77,7 +77,9 @@ def check_syntax(text: str) -> None:
     try:
         _environment().parse(text)
     except TemplateSyntaxError as error:
-        raise ValueError(f"line {error.lineno} is no Jinja: {error.message}") from error
+        raise ValueError(
+            f"line {error.lineno} is no Jinja: {one_line(error.message or str(error))}"
+        ) from error
     except RecursionError as error:
         raise ValueError("it nests too deeply") from error
 

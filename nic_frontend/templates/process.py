@@ -22,6 +22,7 @@ from nic_frontend.errors import ApiError
 from nic_frontend.processes.confined import be_quiet, confine
 from nic_frontend.processes.frames import Frames, framed
 from nic_frontend.templates.chat_template import ChatTemplate, read_source
+from ringbuffer.model_file import one_line
 
 TEXT, ERROR = b"\x00", b"\x01"
 READ_BYTES = 1 << 18
@@ -48,7 +49,9 @@ def main() -> None:
         assert source is not None
         template = ChatTemplate(source, int(most_text))
     except Exception as error:  # a template is a program
-        connection.sendall(framed(ERROR + f"{type(error).__name__}: {error}"[:1000].encode(*ENCODING)))
+        connection.sendall(
+            framed(ERROR + one_line(f"{type(error).__name__}: {error}", 1000).encode(*ENCODING))
+        )
         return
     connection.sendall(framed(TEXT + msgspec.json.encode(template.forms)))
     while data := connection.recv(READ_BYTES):

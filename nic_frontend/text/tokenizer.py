@@ -21,7 +21,7 @@ from nic_frontend.errors import ApiError, bad_request, unavailable
 from nic_frontend.text.detokenizer import NONE, Detokenizer, detokenizer_factory, special_ids
 from nic_frontend.text.panics import panics_as_errors
 from nic_frontend.text.text_thread import TextThread
-from ringbuffer.model_file import MAX_TOKENIZER_BYTES, read_bytes, shown
+from ringbuffer.model_file import MAX_TOKENIZER_BYTES, one_line, read_bytes, shown
 from ringbuffer.token_bytes import bytes_by_decoder
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,9 @@ class Tokenizer:
                 self._token_bytes = bytes_by_decoder(json.loads(decoder.__getstate__()) if decoder else None)
                 self._encode, self.engine = self._choose(path)
         except Exception as error:  # tokenizers raises plain Exception
-            raise ValueError(f"cannot use the tokenizer files in {directory}: {str(error)[:500]}") from error
+            raise ValueError(
+                f"cannot use the tokenizer files in {directory}: {one_line(str(error))}"
+            ) from error
         self._thread = TextThread()
 
     def _choose(self, path: Path) -> tuple[Encoder, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from nic_frontend.processes.confined import command, confine, environment
 from nic_frontend.text.tokenizer import HARD_STRINGS, LONG_TEXT, Tokenizer
+from ringbuffer.model_file import one_line
 
 MEMORY_BYTES = 4 << 30
 CPU_S = 60  # for the whole trial
@@ -62,7 +63,7 @@ def main() -> None:
     except Exception as error:
         wrong = str(error)
     if wrong:
-        print(wrong.replace("\n", " ")[:1000], flush=True)
+        print(one_line(wrong, 1000), flush=True)
     os._exit(1 if wrong else 0)  # nothing here needs to be taken apart
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nic_frontend.templates.chat_template import TemplateSource, read_source
+from nic_frontend.templates.chat_template import TemplateSource, check_syntax, read_source
 from ringbuffer.model_file import ModelFileError
 
 
@@ -65,6 +65,13 @@ def test_templates_that_are_none_are_refused_by_their_file(tmp_path: Path, templ
         with pytest.raises(ModelFileError, match=rf"{name}: chat_template must be"):
             read_source(tmp_path)
         (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("template", ["{% " + "a" * 10**6 + " %}", "{% if x %}{% end" + "z" * 10**6 + " %}"])
+def test_what_is_no_jinja_is_told_in_a_short_line(template: str) -> None:
+    with pytest.raises(ValueError, match="line 1 is no Jinja: ") as caught:
+        check_syntax(template)
+    assert len(str(caught.value)) < 1000
 
 
 def test_special_tokens_of_all_files_and_of_one_model_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from ringbuffer.model_file import (
     MAX_CONFIG_BYTES,
     ModelFileError,
+    one_line,
     read_bytes,
     read_json,
     read_text,
@@ -101,3 +102,10 @@ def test_values_are_shown_in_a_short_line() -> None:
         assert len(shown(value)) < 1000
         assert "\n" not in shown(value)
     assert shown("as it is") == "'as it is'"
+
+
+def test_what_a_library_says_is_told_in_one_line() -> None:
+    assert one_line("expected 'é' at line 3") == "expected 'é' at line 3"
+    assert one_line("a\nb\r\x1b[2J\u2028c\ud800") == "a b  [2J c "
+    assert one_line("x" * 80, 80) == "x" * 80
+    assert one_line("\n" * 10**6, 80) == " " * 80 + "..."

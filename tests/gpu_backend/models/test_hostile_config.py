@@ -62,6 +62,8 @@ def ignoring(*names: str) -> dict[str, Any]:
         ({"architectures": 7}, "architectures must be a list"),
         ({"architectures": [["LlamaForCausalLM"], None, 3]}, "architectures: "),
         ({"architectures": ["x\x1b[2J\n" * 100_000]}, "architectures: "),
+        ({"architectures": ["\n", None]}, "architectures: "),
+        ({"quantization_config": ignoring("re:(?\n)")}, "no regular expression"),
         ({"layer_types": [{}], "architectures": ["Qwen2ForCausalLM"]}, "layer_types: "),
         ({"hidden_act": "\n" * 10**6}, "hidden_act: "),
         ({"rms_norm_eps": 10**18, "rope_theta": "x" * 10**6}, "rope_theta must be a number"),
