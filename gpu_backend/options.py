@@ -17,6 +17,7 @@ from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from gpu_backend.speculation import Speculation, speculation
 from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.key_biases import warn_of_key_biases
 from gpu_backend.weights.layout import as_stored
 from ringbuffer.abi import MAX_COUNT
 from ringbuffer.name import DEFAULT_NAME
@@ -69,7 +70,7 @@ class BackendOptions:
 
 def described_model(options: BackendOptions, notice: Callable[[str], None] = lambda text: None) -> Model:
     """The model that these options ask for, with the tensors that its weights have. `notice` is told
-    where it is not as config.json says.
+    where it is not as config.json says, and of keys that a KV cache in fp8 breaks.
 
     Raises UnsupportedModel, FileNotFoundError, and CheckpointError where a tensor is missing.
     """
@@ -80,6 +81,8 @@ def described_model(options: BackendOptions, notice: Callable[[str], None] = lam
     checkpoint = Checkpoint(options.model_dir)
     model = as_stored(model, checkpoint, notice)
     checkpoint.find_all(model)
+    if caches_fp8(options.kv_cache_dtype, model) and (warning := warn_of_key_biases(model, checkpoint)):
+        notice(warning)
     return model
 
 

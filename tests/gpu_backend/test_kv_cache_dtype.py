@@ -14,7 +14,7 @@ from reference_rig import LIMITS, Rig
 from safetensors.torch import load_file, save_file
 
 from gpu_backend.models.quantization import Quantization
-from gpu_backend.options import caches_fp8
+from gpu_backend.options import BackendOptions, caches_fp8, described_model
 
 MADE_FOR_FP8 = Quantization("fp8", (), (), kv_cache=True)
 
@@ -66,3 +66,38 @@ def test_scales_of_the_checkpoint_are_those_of_the_cache(tmp_path: Path) -> None
     apart, apart_without = (float(np.linalg.norm(x - exact)) for x in (scaled, without))
     assert 0 < apart < apart_without / 3
     assert apart < 0.1 * float(np.linalg.norm(exact))
+
+
+def notices(directory: Path, kv_cache_dtype: str) -> list[str]:
+    told: list[str] = []
+    described_model(BackendOptions(directory, kv_cache_dtype=kv_cache_dtype), told.append)
+    return told
+
+
+def with_key_bias(directory: Path, bias: float) -> dict[str, torch.Tensor]:
+    """A Qwen2 whose second layer adds `bias` to one dimension of its keys, and more to queries and values."""
+    make_model(directory, "qwen2", torch.bfloat16, num_hidden_layers=2)
+    tensors = load_file(directory / "model.safetensors")
+    tensors["model.layers.1.self_attn.k_proj.bias"][5] = -bias
+    for name in ("q_proj", "v_proj"):
+        tensors[f"model.layers.0.self_attn.{name}.bias"][0] = 1000.0
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    return tensors
+
+
+def test_large_biases_of_keys_are_warned_of(tmp_path: Path) -> None:
+    tensors = with_key_bias(tmp_path, 312.0)
+    (told,) = notices(tmp_path, "fp8")
+    assert told.startswith(
+        "warning: keys of layer 1 have biases of up to 312, which a KV cache in fp8 rounds"
+    )
+    assert "--kv-cache-dtype bf16" in told
+    assert notices(tmp_path, "auto") == notices(tmp_path, "bf16") == []
+    tensors["model.layers.1.self_attn.k_scale"] = torch.tensor(2.0)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    assert notices(tmp_path, "fp8") == []
+
+
+def test_small_biases_of_keys_are_not_warned_of(tmp_path: Path) -> None:
+    with_key_bias(tmp_path, 8.0)
+    assert notices(tmp_path, "fp8") == []
