@@ -123,9 +123,9 @@ def _lease() -> tuple[int, int]:
 
 
 async def spawn(
-    command: Sequence[str], environment: Mapping[str, str]
+    command: Sequence[str], environment: Mapping[str, str], inherited: Sequence[int] = ()
 ) -> tuple[asyncio.subprocess.Process, int]:
-    """Starts a child; `said_ready` takes the descriptor that is returned with it.
+    """Starts a child, which inherits these descriptors; `said_ready` takes the one that is returned with it.
 
     The child has a session of its own: Ctrl-C reaches the supervisor alone, which ends it in order.
     """
@@ -138,7 +138,7 @@ async def spawn(
             f"--ready-fd={write_end}",
             stdin=asyncio.subprocess.DEVNULL,
             env=environment,
-            pass_fds=(write_end, lease_end),
+            pass_fds=(write_end, lease_end, *inherited),
             start_new_session=True,  # uvloop knows no process_group
         )
     except BaseException:

@@ -16,6 +16,7 @@ from typing import Any
 from blink.files import Check, CheckedPath
 
 LONGEST_NAME = 200  # of a ring: a file system's 255 bytes, less what is put before and behind it
+LONGEST_SOCKET = 107  # bytes of a path (unix(7))
 LACKS = "lacks"  # a parser's default of this name says which flags it does not have on this machine, and why
 
 
@@ -213,6 +214,28 @@ def _each_or_any(text: str, form: str, refusal: str) -> tuple[str, ...]:
         if one != "*" and not re.fullmatch(form, one):
             raise ValueError(f"'{one}' {refusal}")
     return found
+
+
+def aliases(text: str) -> tuple[str, ...]:
+    """Of "gpt-4o,claude-sonnet-5". Raises ValueError."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError(f"'{text}' has an empty name; write for example gpt-4o,claude-sonnet-5")
+    return names
+
+
+def socket_path(text: str) -> Path:
+    """Of a Unix socket. Raises ValueError."""
+    if not text or (n := len(os.fsencode(text))) > LONGEST_SOCKET:
+        raise ValueError(f"a Unix socket's path has 1 to {LONGEST_SOCKET} bytes, not {n if text else 0}")
+    return Path(text)
+
+
+def root_path(text: str) -> str:
+    """Of "/llm" or "/llm/", without the slash at its end. Raises ValueError."""
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+/?", text):
+        raise ValueError(f"'{text}' is not the path of a server; write for example /llm")
+    return text.removesuffix("/")
 
 
 def cores(text: str) -> tuple[int, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from blink.errors import CommandError
 from blink.flags import (
     Flag,
     add_flags,
+    aliases,
     api_key,
     checked,
     cores,
@@ -28,7 +31,9 @@ from blink.flags import (
     proxies,
     realtime,
     ring_name,
+    root_path,
     seconds,
+    socket_path,
 )
 from blink.model_directory import add_model_arguments, model_directory
 from blink.sizes import format_bytes, parse_bytes, write_bytes
@@ -78,8 +83,17 @@ OWN_FLAGS = (  # `blink serve` needs none of these
     Flag("--attach-timeout", "attach_timeout_s", "SECONDS", "wait for the ring to serve", seconds),
 )  # fmt: skip
 FLAGS = (
+    Flag("--model-aliases", "model_aliases", "NAMES",
+         "further names that requests may call the model by, such as gpt-4o,claude-sonnet-5",
+         aliases, show=lambda _: "none"),
+    Flag("--root-path", "root_path", "PATH",
+         "the path at which a reverse proxy serves this server, such as /llm; the proxy may take it away "
+         "before it passes requests on, or not", root_path, show=lambda _: "none"),
     Flag("--host", "host", "ADDRESS", "address to listen on; 0.0.0.0 is every IPv4 address of this machine"),
     Flag("--port", "port", "PORT", "port to listen on; 0 picks a free one", port),
+    Flag("--uds", "uds", "PATH",
+         "a Unix socket to listen on, in place of --host and --port; the umask says who may connect "
+         "(default: none)", socket_path),
     Flag("--api-key", "api_key", "KEY",
          f"clients must send it as a bearer token (default: ${API_KEY_VARIABLE}, or no key)",
          api_key, secret=True),
@@ -90,6 +104,9 @@ FLAGS = (
          check=read_certificate, also=("--ssl-certfile",)),
     Flag("--tls-key", "tls_key", "FILE", "the certificate's private key, PEM (default: in --tls-cert's file)",
          check=read_private_key, also=("--ssl-keyfile",)),
+    Flag("--tls-client-ca", "tls_client_ca", "FILE",
+         "serve only clients that show a certificate which one of these signed, PEM (default: none is asked "
+         "for)", check=read_certificate, also=("--ssl-ca-certs",)),
     Flag("--allowed-hosts", "allowed_hosts", "HOSTS",
          "names that requests may call this server by (Host), such as example.com,10.0.0.7, or * (default:"
          " this machine's own on 127.0.0.1 without a key, else *)", hosts),
@@ -169,8 +186,12 @@ RDMA_FLAGS = (
 )  # fmt: skip
 
 
+LISTEN_FD = "--listen-fd"  # from `blink serve`, whose frontends accept from one Unix socket
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
+    parser.add_argument(LISTEN_FD, type=int, help=argparse.SUPPRESS)
     add_model_arguments(parser)
     add_place(parser, DEFAULT_NAME, "the backend's ring on this host, by name or path (default: %(default)s)")
     add_config_flag(parser)
@@ -242,12 +263,16 @@ def check(options: FrontendOptions) -> None:
     """Raises CommandError for flags that do not go together; ValueError for files that do not."""
     if options.api_key and options.api_keys:
         raise CommandError(f"--api-key (or ${API_KEY_VARIABLE}) and --api-keys exclude each other")
+    if options.uds and options.tls_cert:
+        raise CommandError("--uds and --tls-cert exclude each other: nobody else reads a Unix socket")
     if options.tls_key and not options.tls_cert:
         raise CommandError("--tls-key needs --tls-cert, the certificate that it belongs to")
+    if options.tls_client_ca and not options.tls_cert:
+        raise CommandError("--tls-client-ca needs --tls-cert: clients show certificates over HTTPS alone")
     if options.otlp_traces_endpoint:
         tracing.require()
     if options.tls_cert:
-        server_context(options.tls_cert, options.tls_key)
+        server_context(options.tls_cert, options.tls_key, options.tls_client_ca)
 
 
 def main(namespace: argparse.Namespace) -> int:
@@ -259,17 +284,20 @@ def main(namespace: argparse.Namespace) -> int:
         keep_to(options.cores)
     if options.realtime:
         run_in_realtime(options.realtime)
-    from nic_frontend.server import (
-        serve,
-    )  # not at the top: `blink serve` reads the flags, and needs no uvicorn
+    from nic_frontend.server import listening, serve  # not at the top: `blink serve` needs no uvicorn
 
     log_to_standard_error("blink frontend", options.log_level)
     service = systemd.Service()
 
-    def ready(host: str, port: int) -> None:
+    def ready() -> None:
         child.report_ready(namespace.ready_fd)
         service.ready()
 
-    with explained(options.host, options.port):
-        serve(options, ready, service.lives, on_hangup)
+    with contextlib.ExitStack() as owned:
+        owned.enter_context(explained(options.host, options.port))
+        if namespace.listen_fd is None:
+            listener = owned.enter_context(listening(options))
+        else:
+            listener = owned.enter_context(socket.socket(fileno=namespace.listen_fd))
+        serve(options, listener, ready, service.lives, on_hangup)
     return 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import socket
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from blink import backend, frontend
@@ -18,6 +20,7 @@ from blink.supervisor import Supervisor
 from blink.supervisor_options import SupervisorOptions
 from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
+from nic_frontend.http.listener import listening_at
 from nic_frontend.options import FrontendOptions
 from ringbuffer.abi import MAX_LEASES
 from ringbuffer.region import ring_path
@@ -83,14 +86,24 @@ def main(namespace: argparse.Namespace) -> int:
     described_model(options)  # refuse what cannot be served before anything is started
     wanted = FrontendOptions(ring=Path(), model_dir=directory, **frontend.values(namespace))
     frontend.check(wanted)  # likewise
-    with reserve(wanted.host, wanted.port) as reserved:
-        port = reserved.getsockname()[1]
-        supervisor = Supervisor(supervisor_options(namespace, str(directory), port), reopen_log)
+    with reserved_for(wanted) as reserved:
+        where = (0, reserved) if wanted.uds else (reserved.getsockname()[1], None)
+        supervisor = Supervisor(supervisor_options(namespace, str(directory), *where), reopen_log)
         return asyncio.run(supervisor.run())
 
 
-def supervisor_options(namespace: argparse.Namespace, directory: str, port: int) -> SupervisorOptions:
-    ring = namespace.ring or f"serve-{port}"
+def reserved_for(options: FrontendOptions) -> AbstractContextManager[socket.socket]:
+    """The Unix socket that frontends accept from, or a socket that keeps their port from others."""
+    if options.uds is not None:
+        return listening_at(options.uds, options.send_buffer_bytes)
+    return reserve(options.host, options.port)
+
+
+def supervisor_options(
+    namespace: argparse.Namespace, directory: str, port: int, listener: socket.socket | None = None
+) -> SupervisorOptions:
+    """`listener`: the Unix socket that frontends accept from, in place of a port."""
+    ring = namespace.ring or f"serve-{namespace.uds.stem if listener else port}"
     for_backend = public_name(namespace.model) | given(namespace, backend.FLAGS)
     for_frontend = given(namespace, frontend.FLAGS) | {"port": port}
     complete = defaults(FrontendOptions) | for_frontend
@@ -98,6 +111,7 @@ def supervisor_options(namespace: argparse.Namespace, directory: str, port: int)
     common = [f"--log-format={namespace.log_format}", *(["--debug"] if namespace.debug else [])]
     common += [f"--log-file={namespace.log_file}"] if namespace.log_file else []
     leases = f"--leases={namespace.frontends}"
+    address = url(complete["host"], port, tls=complete["tls_cert"] is not None)
     environment = dict(os.environ)
     if complete["api_key"]:
         environment[frontend.API_KEY_VARIABLE] = complete["api_key"]
@@ -109,6 +123,7 @@ def supervisor_options(namespace: argparse.Namespace, directory: str, port: int)
         frontend=[
             *blink, "frontend", directory, f"--ring={ring}", *common,
             *arguments(for_frontend, frontend.FLAGS),
+            *([f"{frontend.LISTEN_FD}={listener.fileno()}"] if listener else []),
         ],
         n_frontends=namespace.frontends,
         environment=environment,
@@ -116,7 +131,8 @@ def supervisor_options(namespace: argparse.Namespace, directory: str, port: int)
         host=complete["host"],
         port=port,
         backend_restarts=namespace.backend_restarts,
-        url=f"{url(complete['host'], port, tls=complete['tls_cert'] is not None)}/v1",
+        listener=listener,
+        url=f"unix:{complete['uds']}" if listener else f"{address}/v1",
         start_timeout_s=namespace.start_timeout,
         drain_s=complete["drain_timeout_s"],
         frontend_end_s=complete["drain_timeout_s"] + SLACK_S,

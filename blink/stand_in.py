@@ -16,23 +16,28 @@ QUEUE_S = 0.02  # for what is in the queue when a frontend serves again
 
 
 class StandIn:
-    """Shares the frontends' address between `begin` and `end`. Where it cannot, nobody answers."""
+    """Shares the frontends' address between `begin` and `end`. Where it cannot, nobody answers.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._address = host, port
+    `shared`: the Unix socket that frontends accept from, in place of a port.
+    """
+
+    def __init__(self, host: str, port: int, shared: socket.socket | None = None) -> None:
+        self._address, self._shared = (host, port), shared
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
     async def begin(self) -> None:
         if self._server is not None:
             return
-        host, port = self._address
         with contextlib.suppress(OSError):
-            listener = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, reuse_port=True
-            )
-            self._listener = listener
+            self._listener = listener = self._listen()
             self._server = await asyncio.start_server(self._answer, sock=listener, limit=MAX_HEAD)
+
+    def _listen(self) -> socket.socket:
+        if self._shared is not None:
+            return self._shared.dup()
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        return socket.create_server(self._address, family=family, reuse_port=True)
 
     async def end(self) -> None:
         """Loses nobody who is in the queue."""

@@ -86,7 +86,7 @@ class Supervisor:
         self._hurry = asyncio.Event()  # a second signal: no more patience
         self._signals: list[int] = []
         self._announced = False
-        self._stand_in = StandIn(options.host, options.port)
+        self._stand_in = StandIn(options.host, options.port, options.listener)
         self._began = time.monotonic()
 
     async def run(self) -> int:
@@ -193,7 +193,9 @@ class Supervisor:
         """Raises OSError when the system has no room for a process more."""
         is_backend = child is self._backend
         command = self._options.backend if is_backend else self._options.frontend
-        child.process, read_end = await spawn(command, self._options.environment)
+        listener = None if is_backend else self._options.listener
+        inherited = [listener.fileno()] if listener is not None else []
+        child.process, read_end = await spawn(command, self._options.environment, inherited)
         child.since, child.ready = time.monotonic(), False
         watching = [self._watch_end(child), self._watch_pipe(child, read_end)]
         watching += [self._tell_progress()] if is_backend else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ class SupervisorOptions:
     ring: Path
     host: str
     port: int
+    listener: socket.socket | None = None  # a Unix socket that all frontends accept from, in place of a port
     url: str
     backend_restarts: int  # in a row, that a backend is started again which does not stay up
     start_timeout_s: float

@@ -75,8 +75,6 @@ INSTEAD = {
     "--kv-transfer-config": "keys and values stay on the GPU that computed them; --host-kv-memory SIZE holds "
     "pages of the prefix cache in its host's memory",
     "--kv-events-config": "use --kv-events N, and `blink events --publish` beside the server",
-    "--root-path": "a reverse proxy has to take the path away before it passes requests on",
-    "--uds": "the server listens on --host and --port",
     "--max-num-partial-prefills": "prompts share steps by themselves; --mixed-share says how much they get",
     "--generation-config": "defaults of sampling are those of the model's generation_config.json",
     "--model": "name the model without a flag: blink serve MODEL",

@@ -14,6 +14,7 @@ from nic_frontend.http.hosts import Hosts, default_hosts
 from nic_frontend.http.wrong_keys import WrongKeys
 from nic_frontend.observe.access_log import log_request
 from nic_frontend.observe.request_record import RequestRecord, record_of
+from nic_frontend.options import FrontendOptions
 from nic_frontend.service import Service
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,8 @@ class App:
         self._cors = Cors(service.options.allowed_origins or ())
         self._log_requests = service.options.log_requests
         self._wrong_keys = WrongKeys()
-        hosts = service.options.allowed_hosts or default_hosts(service.options.host, service.keys.needed)
-        self._hosts = Hosts(hosts)
+        self._hosts = Hosts(hosts_of(service.options, service.keys.needed))
+        self._root_path = service.options.root_path
         self._routes = Endpoints(service).routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,6 +48,7 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         metrics = self._service.metrics
+        scope["path"] = path = without_root(scope["path"], self._root_path)
         record = RequestRecord(scope)
         added = [*self._cors.headers(scope), record.header]
         started = False
@@ -64,6 +66,8 @@ class App:
             self._hosts.check(scope)
             if (allowed := self._cors.preflight(scope)) is not None:  # browsers send no key with it
                 await respond(counted, 200, b"", allowed)
+            elif not path:  # the page's links are relative to the folder that it is in
+                await respond(counted, 307, b"", [(b"location", f"{self._root_path}/".encode())])
             else:
                 await self._route(scope)(scope, receive, counted)
         except ClientGone:
@@ -108,6 +112,19 @@ class App:
                 headers={"allow": ", ".join(allowed)},
             )
         return route.handler
+
+
+def hosts_of(options: FrontendOptions, needs_key: bool) -> tuple[str, ...] | None:
+    """The names that the server answers to. No browser can be led to a Unix socket."""
+    if options.allowed_hosts or options.uds is not None:
+        return options.allowed_hosts
+    return default_hosts(options.host, needs_key)
+
+
+def without_root(path: str, root: str) -> str:
+    """The path below `root`, whether or not the proxy has taken that away; empty for `root` itself."""
+    below = path.removeprefix(root)
+    return below if not below or below.startswith("/") else path
 
 
 def too_many_wrong_keys() -> ApiError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,10 +24,22 @@ from nic_frontend.api.sampling_defaults import fill_in
 from nic_frontend.api.served import Served
 from nic_frontend.api.tokens import detokenize, tokenize
 from nic_frontend.compiling.store import Asker
-from nic_frontend.errors import ApiError
-from nic_frontend.http.asgi import Receive, Scope, Send, disconnected, read_json_body, respond, respond_json
+from nic_frontend.errors import ApiError, ClientGone
+from nic_frontend.http.asgi import (
+    JSON,
+    Receive,
+    Scope,
+    Send,
+    disconnected,
+    number_in_query,
+    read_json_body,
+    respond,
+    respond_json,
+)
 from nic_frontend.observe.page.document import document
 from nic_frontend.observe.request_record import record_of
+from nic_frontend.observe.server_info import load, server_info
+from nic_frontend.observe.step_trace import StepTrace
 from nic_frontend.ring.request import NO_SALT, Mailbox, Request
 from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
@@ -36,6 +49,7 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 Asked = Callable[[dict[str, Any], Served], Awaitable[Any]]
 
 MODEL = "/v1/models/"  # and the model's name
+PROFILE_S = 2.0  # where the query does not say how long
 METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 HTML_TYPE = (b"content-type", b"text/html; charset=utf-8")
 OPEN_PATHS = ("/", "/health", "/metrics", "/ping")  # need no key
@@ -51,13 +65,17 @@ class Endpoints:
         self._service = service
         self._created = int(time.time())
         self._root = root_of(service.options.model_dir)
-        self._document = openapi.document(version())
+        self._step_trace = StepTrace(service.look)
+        self._document = openapi.document(version(), service.options.root_path)
         get = {
             "/health": self._health,
             "/ping": self._health,
             "/metrics": self._metrics,
             "/": self._page,
             "/live": self._live,
+            "/load": self._load,
+            "/server_info": self._server_info,
+            "/profile": self._profile,
             "/version": self._version,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
@@ -98,25 +116,48 @@ class Endpoints:
             raise errors.unavailable(str(error)) from error
         await respond_json(send, 200, state, {"cache-control": "no-store"})
 
+    async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_json(send, 200, load((await self._service.look()).header["stats"]))
+
+    async def _server_info(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._service
+        header = (await service.look()).header
+        await respond_json(send, 200, server_info(service.options, service.model_names, header))
+
+    async def _profile(self, scope: Scope, receive: Receive, send: Send) -> None:
+        seconds = number_in_query(scope, "seconds", PROFILE_S)
+        trace = asyncio.ensure_future(self._step_trace.take(seconds))
+        left = asyncio.ensure_future(disconnected(receive))
+        try:
+            await asyncio.wait((trace, left), return_when=asyncio.FIRST_COMPLETED)
+            if not trace.done():
+                raise ClientGone
+            await respond_json(send, 200, await trace)
+        finally:
+            trace.cancel()
+            left.cancel()
+
     async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:
         await respond_json(send, 200, {"version": version()})
 
     async def _openapi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await respond_json(send, 200, self._document)
+        await respond(send, 200, json.dumps(self._document).encode(), [JSON])
 
     async def _docs(self, scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, openapi.page(self._document).encode(), [HTML_TYPE])
 
     async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await respond_json(send, 200, {"object": "list", "data": [self._model_object()]})
+        models = [self._model_object(name) for name in self._service.model_names]
+        await respond_json(send, 200, {"object": "list", "data": models})
 
     async def _model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._check_model(scope["path"].removeprefix(MODEL))
-        await respond_json(send, 200, self._model_object())
+        name = scope["path"].removeprefix(MODEL)
+        self._check_model(name)
+        await respond_json(send, 200, self._model_object(name))
 
-    def _model_object(self) -> dict[str, Any]:
+    def _model_object(self, name: str) -> dict[str, Any]:
         return {
-            "id": self._service.model,
+            "id": name,
             "object": "model",
             "created": self._created,
             "owned_by": "blink",
@@ -125,10 +166,12 @@ class Endpoints:
         }
 
     def _check_model(self, name: object) -> None:
-        """Raises ApiError 404 for another than the one that is served."""
-        if isinstance(name, str) and name != self._service.model:
+        """Raises ApiError 404 for another than the one that is served, by whichever of its names."""
+        names = self._service.model_names
+        if isinstance(name, str) and name not in names:
+            served = ", ".join(f"'{one}'" for one in names)
             raise ApiError(
-                404, f"the model '{name}' does not exist; this server has '{self._service.model}'",
+                404, f"the model '{name}' does not exist; this server has {served}",
                 param="model", code="model_not_found",
             )  # fmt: skip
 

@@ -31,14 +31,20 @@ class FrontendOptions:
     ring: Path | VerbsRing  # the region's file, ringbuffer.region.ring_path(name), or where to reach it
     model_dir: Path  # its configuration, tokenizer and chat template; not its weights
     served_model_name: str | None = None  # default: the name in the ring's header
+    model_aliases: tuple[str, ...] = ()  # further names that requests may call the model by
     host: str = "127.0.0.1"
     port: int = 8000  # 0: the system picks one
+    uds: Path | None = None  # a Unix socket to listen on, in place of host and port
+    root_path: str = (
+        ""  # where a proxy serves this server, such as /llm; requests may come with it or without
+    )
     cores: tuple[int, ...] | None = None  # that this process keeps to; default: those it was started on
     realtime: int | None = None  # priority under SCHED_RR; default: scheduled as ordinary work
     api_key: str | None = None  # everything but /health and /metrics then wants `Authorization: Bearer`
     api_keys: Path | None = None  # a file of several, in its place (http/keys.py)
     tls_cert: Path | None = None  # the server's certificate and those that lead to a root, PEM; then HTTPS
     tls_key: Path | None = None  # its private key, PEM, where that is not in the same file
+    tls_client_ca: Path | None = None  # whose certificates clients must show, PEM; default: none is asked for
     allowed_hosts: tuple[str, ...] | None = None  # names that it answers to; "*": any. Default: hosts.py
     trusted_proxies: tuple[
         str, ...

@@ -28,7 +28,7 @@ from nic_frontend.http.connection import Connection
 from nic_frontend.http.connections import Connections, Droppable
 from nic_frontend.http.handshake import TlsAcceptor
 from nic_frontend.http.hosts import is_loopback
-from nic_frontend.http.listener import BACKLOG, let_nobody_in, listen
+from nic_frontend.http.listener import BACKLOG, let_nobody_in, listen, listening_at
 from nic_frontend.http.open_files import allow_most
 from nic_frontend.http.tls import Certificate
 from nic_frontend.options import FrontendOptions
@@ -59,7 +59,8 @@ class Server(uvicorn.Server):
     ) -> None:
         options = service.options
         self._connections = Connections(options.max_connections)
-        self._certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert else None
+        files = options.tls_key, options.tls_client_ca
+        self._certificate = Certificate(options.tls_cert, *files) if options.tls_cert else None
         self._acceptors: list[TlsAcceptor] = []
         self._collections: FullCollections | None = None  # while it serves
         self._connection_class = Connection.among(self._connections, options.send_timeout_s)
@@ -200,40 +201,56 @@ def within(options: FrontendOptions, files: int) -> FrontendOptions:
     return dataclasses.replace(options, max_connections=max(1, min(options.max_connections, files)))
 
 
+@contextlib.contextmanager
+def listening(options: FrontendOptions) -> Iterator[socket.socket]:
+    """The socket that these options name. Raises OSError where the address is taken."""
+    if options.uds is not None:
+        with listening_at(options.uds, options.send_buffer_bytes) as listener:
+            yield listener
+        return
+    with listen(options) as listener:
+        yield listener
+
+
+def address_of(listener: socket.socket, *, tls: bool) -> str:
+    """Where clients find it, as a URL has it."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
+    host, port = listener.getsockname()[:2]
+    return f"http{'s' if tls else ''}://{host}:{port}"
+
+
 def serve(
     options: FrontendOptions,
-    ready: Callable[[str, int], None] | None = None,
+    listener: socket.socket,
+    ready: Callable[[], None] | None = None,
     lives: Callable[[], None] = lambda: None,
     on_hangup: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT. `ready` is called once with the address when requests are accepted,
-    `lives` some times a second while the event loop turns, and `on_hangup` when SIGHUP comes.
+    """Serves those who connect to `listener`, which stays its owner's, until SIGTERM or SIGINT. `ready` is
+    called once when requests are accepted, `lives` some times a second while the event loop turns, and
+    `on_hangup` when SIGHUP comes.
 
-    Raises TransportError when the ring cannot be used, or not any more, FileNotFoundError or ValueError when
-    the model's files cannot be, and OSError when the address is taken.
+    Raises TransportError when the ring cannot be used, or not any more, and FileNotFoundError or ValueError
+    when the model's files cannot be.
     """
     options = within(options, allow_most() - SPARE_FILES)
-    listener = listen(options)
+    service = Service(options)
     try:
-        service = Service(options)
-        try:
-            if (most := options.max_connections) < (n_slots := service.lease.n_slots):
-                log.warning(
-                    "may have %d connections, too few for %d slots: raise --max-connections and the limit of "
-                    "files (ulimit -Hn) to %d", most, n_slots, n_slots + SPARE_FILES,
-                )  # fmt: skip
-            host, port = listener.getsockname()[:2]
+        if (most := options.max_connections) < (n_slots := service.lease.n_slots):
+            log.warning(
+                "may have %d connections, too few for %d slots: raise --max-connections and the limit of "
+                "files (ulimit -Hn) to %d", most, n_slots, n_slots + SPARE_FILES,
+            )  # fmt: skip
 
-            def announce() -> None:
-                scheme = "https" if options.tls_cert else "http"
-                log.info("serving %s on %s://%s:%d", service.model, scheme, host, port)
-                if ready is not None:
-                    ready(host, port)
+        def announce() -> None:
+            where = address_of(listener, tls=options.tls_cert is not None)
+            log.info("serving %s on %s", service.model, where)
+            if ready is not None:
+                ready()
 
-            Server(service, announce, lives, on_hangup).run(sockets=[listener])
-            if service.given_up is not None:
-                raise TransportError(service.given_up)
-        finally:
-            service.close()
+        Server(service, announce, lives, on_hangup).run(sockets=[listener])
+        if service.given_up is not None:
+            raise TransportError(service.given_up)
     finally:
-        listener.close()
+        service.close()

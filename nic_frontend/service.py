@@ -142,6 +142,7 @@ class Service:
             check_fingerprint(self.transport, options.model_dir)
             self._header = header = read_header(self.transport)
             self.model = options.served_model_name or text(header["model_name"].tobytes())
+            self.model_names = tuple(dict.fromkeys((self.model, *options.model_aliases)))
             try_tokenizer(options.model_dir, int(header["vocab_size"]))
             self.tokenizer = Tokenizer(options.model_dir, int(header["vocab_size"]))
             self.sampling_defaults = read_defaults(options.model_dir)

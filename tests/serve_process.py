@@ -58,22 +58,34 @@ class ServeProcess:
     def wait_ready(self) -> ServeProcess:
         wait_until(self._ready, START_S, "ready")
         self._seen |= {*self.backends(), *self.frontends()}
-        self.client = httpx.Client(base_url=self.url, timeout=WAIT_S)
+        self.client = self.new_client()
         return self
+
+    def new_client(self) -> httpx.Client:
+        transport = httpx.HTTPTransport(uds=str(self.uds)) if self.uds else None
+        return httpx.Client(base_url=self.url, timeout=WAIT_S, transport=transport)
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.output
         return "blink: ready after" in self.output
 
     @property
+    def uds(self) -> Path | None:
+        """The Unix socket that it listens on, if it does."""
+        found = re.search(r"ready after .* at unix:(\S+)", self.output)
+        return Path(found[1]) if found else None
+
+    @property
     def url(self) -> str:
+        if self.uds:
+            return "http://localhost"
         found = re.search(r"ready after .* at (http://\S+)/v1", self.output)
         assert found, self.output
         return found[1]
 
     @property
     def ring(self) -> Path:
-        return Path(f"/dev/shm/blink-serve-{self.url.rsplit(':', 1)[1]}")
+        return Path(f"/dev/shm/blink-serve-{self.uds.stem if self.uds else self.url.rsplit(':', 1)[1]}")
 
     def region(self) -> contextlib.closing[Region]:
         return contextlib.closing(attach(self.ring))
@@ -111,7 +123,7 @@ class ServeProcess:
                 os.kill(pid, signal.SIGKILL)
         if hasattr(self, "client"):
             self.client.close()
-        if " at http" in self.output:  # it had a ring, which stays where all were killed
+        if "blink: ready after" in self.output:  # it had a ring, which stays where all were killed
             remove_ring(self.ring)
         self._output.unlink()
 

@@ -42,6 +42,7 @@ class Operation(NamedTuple):
     answer: type | str  # a model, or a media type
     failures: dict[int, str]
     streams: bool = False
+    query: dict[str, str] | None = None  # numbers that the query may have, and what they are
 
 
 def generating(summary: str, request: type, answer: type) -> Operation:
@@ -74,14 +75,23 @@ OPERATIONS: dict[str, Operation] = {
     "/live": Operation(
         "What that page shows of the machine.", None, "application/json", KEY | {503: BUSY[503]}
     ),
+    "/load": Operation("How much the server has to do.", None, "application/json", KEY),
+    "/server_info": Operation("What is served, and with which options.", None, "application/json", KEY),
+    "/profile": Operation(
+        "The steps of the next seconds as a Chrome trace.",
+        None,
+        "application/json",
+        KEY | {400: "There is no such time.", 409: "A trace is being taken."},
+        query={"seconds": "How long, at most 60; 2 by default."},
+    ),
     "/openapi.json": Operation("This document.", None, "application/json", KEY),
     "/docs": Operation("This document as a page.", None, "text/html", KEY),
 }
 
 
 @functools.cache
-def document(version: str) -> dict[str, Any]:
-    """OpenAPI 3.1. Not to be changed."""
+def document(version: str, root_path: str = "") -> dict[str, Any]:
+    """OpenAPI 3.1, of a server that a proxy serves at `root_path`. Not to be changed."""
     models = {operation.request for operation in OPERATIONS.values() if operation.request}
     models |= {operation.answer for operation in OPERATIONS.values() if isinstance(operation.answer, type)}
     ordered = sorted(models | {answers.Error, answers.AnthropicError}, key=lambda model: model.__name__)
@@ -89,6 +99,7 @@ def document(version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "blink", "version": version, "description": "See docs/api.md."},
+        "servers": [{"url": root_path or "/"}],
         "paths": {path: _path(path, operation) for path, operation in OPERATIONS.items()},
         "components": {
             "schemas": schemas,
@@ -107,6 +118,11 @@ def _path(path: str, operation: Operation) -> dict[str, Any]:
     if "{model}" in path:
         name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         found["parameters"] = [name]
+    if operation.query is not None:
+        found["parameters"] = [
+            {"name": name, "in": "query", "description": text, "schema": {"type": "number"}}
+            for name, text in operation.query.items()
+        ]
     if operation.request is None:
         return {"get": found}
     found["requestBody"] = {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
-from nic_frontend.errors import ApiError, ClientGone
+from nic_frontend.errors import ApiError, ClientGone, bad_request
 from nic_frontend.http.bodies import Body
 from nic_frontend.http.long_json import PIECE, pieces
 
@@ -27,6 +29,19 @@ STREAM = [
 
 def header(scope: Scope, name: bytes) -> str | None:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+def number_in_query(scope: Scope, name: str, default: float) -> float:
+    """What the query (?name=2.5) says. Raises ApiError 400 for what is no number."""
+    given = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    text = given.get(name, [str(default)])[-1]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise bad_request(f"'{name}' is {text[:40]!r}, it must be a number", name)
+    return value
 
 
 async def disconnected(receive: Receive) -> None:

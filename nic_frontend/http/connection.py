@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-import socket
 from collections.abc import MutableMapping
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from nic_frontend.errors import ApiError, bad_request, unavailable
 from nic_frontend.http.asgi import Receive, Scope, Send
 from nic_frontend.http.connections import Connections, Droppable
+from nic_frontend.http.peer import Peer, peer_of
 
 MAX_HEAD = 64 << 10  # bytes
 MAX_FRAMING = 16 << 10  # bytes of a chunked body from one byte of content to the next: sizes and extensions
@@ -22,8 +23,7 @@ MAX_UNREAD = 16 << 20  # bytes of a body whose request has been answered already
 WITHOUT_CHUNKS = ("0.9", "1.0")  # versions of HTTP
 HEAD_TIMEOUT_S = 30.0
 LOOK_S = 0.5  # for the end of a connection that is not read
-TCP_ESTABLISHED = 1  # netinet/tcp.h, the first byte of struct tcp_info
-BYTES_ACKED = slice(120, 128)  # ... and tcpi_bytes_acked (linux/tcp.h)
+UNIX = "unix"  # in place of a client's address
 
 
 async def _without_chunks(
@@ -55,6 +55,7 @@ class Connection(HttpToolsProtocol):
     An offer to upgrade is not taken (RFC 9110, 7.8): curl and the JDK offer HTTP/2 with ordinary requests.
     """
 
+    numbers = itertools.count(1)  # of clients without an address, which are told apart by them (S2)
     crowd: Connections  # that it is one of
     stall_s: float
 
@@ -73,10 +74,14 @@ class Connection(HttpToolsProtocol):
         self._stall_timer: asyncio.TimerHandle | None = None
         self._served: RequestResponseCycle | None = None  # self.cycle is the last that came
         self._refused: ApiError | None = None  # what is told behind the answers that are still owed
+        self._peer: Peer
         self.counted_as: Droppable | None = None  # until now: its handshake
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._peer = peer_of(transport)
+        if self.client is None:
+            self.client = (UNIX, next(self.numbers))
         if self.counted_as is not None:
             self.crowd.closed(self.counted_as)
         if self.crowd.opened(self):
@@ -242,24 +247,14 @@ class Connection(HttpToolsProtocol):
         drops those that are silent (TCP_USER_TIMEOUT), but not one that says that it has no room.
         """
         if self._stall_timer is None and self.transport.get_write_buffer_size():
-            self._stall_timer = self.loop.call_later(
-                self.stall_s, self._look_at_writing, self._acknowledged()
-            )
+            self._stall_timer = self.loop.call_later(self.stall_s, self._look_at_writing, self._peer.taken())
 
-    def _look_at_writing(self, before: bytes) -> None:
+    def _look_at_writing(self, before: object) -> None:
         self._stall_timer = None
-        if self.transport.get_write_buffer_size() and self._acknowledged() == before:
+        if self.transport.get_write_buffer_size() and self._peer.taken() == before:
             self.transport.abort()
         else:
             self._watch_writing()
-
-    def _acknowledged(self) -> bytes:
-        """How many bytes the client has acknowledged."""
-        return self._tcp_info(BYTES_ACKED.stop)[BYTES_ACKED]
-
-    def _tcp_info(self, n: int) -> bytes:
-        opened: socket.socket = self.transport.get_extra_info("socket")
-        return opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, n)
 
     def _expect_head(self) -> None:
         self._expect_no_head()
@@ -284,7 +279,7 @@ class Connection(HttpToolsProtocol):
         self._look_timer = None
         if not self.pipeline and self._refused is None:
             return
-        if self._tcp_info(1)[0] == TCP_ESTABLISHED:
+        if self._peer.is_there():
             self._look_timer = self.loop.call_later(LOOK_S, self._look)
         else:
             self.transport.abort()

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
 
 from nic_frontend.options import FrontendOptions
 
@@ -45,7 +49,7 @@ NO_SYN = (Instruction * 4)(
 
 
 def listen(options: FrontendOptions) -> socket.socket:
-    """A bound socket.
+    """A bound TCP socket.
 
     What is set here is inherited by the accepted ones. Raises OSError when the address is taken.
     """
@@ -65,7 +69,51 @@ def listen(options: FrontendOptions) -> socket.socket:
     return listener
 
 
+@contextlib.contextmanager
+def listening_at(path: Path, send_buffer_bytes: int | None = None) -> Iterator[socket.socket]:
+    """A Unix socket at this path, which several processes may accept from; its file is removed at the end.
+    The umask says who may connect.
+
+    Raises OSError where the path cannot be taken, as where another server has it. The file of a server that
+    was killed is replaced.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with listener:
+        if send_buffer_bytes is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        _remove_abandoned(path)
+        try:
+            listener.bind(str(path))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None  # Python's does not say where
+        made = os.stat(path)
+        try:
+            listener.listen(BACKLOG)
+            yield listener
+        finally:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(path), made):  # else somebody else has the path now
+                    path.unlink()
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Removes a Unix socket that nobody listens on. Raises FileExistsError for anything else."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise FileExistsError(f"{path} exists and is no socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+            asked.connect(str(path))
+        raise FileExistsError(f"another server listens at {path}")
+    except FileNotFoundError:
+        return
+    except ConnectionRefusedError:
+        path.unlink(missing_ok=True)
+
+
 def let_nobody_in(listener: socket.socket) -> None:
-    """From now on nothing new comes to its queue. Where the kernel cannot do that, it is served, or reset."""
+    """From now on nothing new comes to its queue. Where the kernel cannot do that, it is served, or reset.
+    Whoever else accepts from a Unix socket has the same queue, which stays open for them."""
+    if listener.family == socket.AF_UNIX:
+        return
     with contextlib.suppress(OSError):
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, bytes(Program(len(NO_SYN), NO_SYN)))

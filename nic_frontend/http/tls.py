@@ -37,9 +37,9 @@ class Certificate:
     Raises OSError or ValueError when the files cannot serve.
     """
 
-    def __init__(self, certificate: Path, key: Path | None) -> None:
-        self._files = certificate, key
-        self.context = server_context(certificate, key)
+    def __init__(self, certificate: Path, key: Path | None, client_ca: Path | None = None) -> None:
+        self._files = certificate, key, client_ca
+        self.context = server_context(certificate, key, client_ca)
 
     def read_again(self) -> None:
         """New handshakes use what the files hold now. Files that cannot serve change nothing."""
@@ -51,8 +51,9 @@ class Certificate:
             log.info("read the certificate from %s again", self._files[0])
 
 
-def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """A server's context with these files. Raises OSError, or ValueError, which names the flags, when the two
+def server_context(certificate: Path, key: Path | None, client_ca: Path | None = None) -> ssl.SSLContext:
+    """A server's context with these files. With `client_ca`, a handshake needs a certificate of the client
+    that one of those in it has signed. Raises OSError, or ValueError, which names the flags, when the files
     cannot serve together."""
     context, holder = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), key or certificate
     context.set_alpn_protocols(["http/1.1"])
@@ -67,6 +68,14 @@ def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
                 "both must be PEM"
             )
         raise ValueError(told) from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError as error:
+            raise ValueError(
+                f"--tls-client-ca: {client_ca} has no certificate in PEM that can be read"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

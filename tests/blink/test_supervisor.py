@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from limits import WAIT_S
+from limits import START_S, WAIT_S
 from process_state import alive
 from serve_process import ServeProcess, complete
 from waiting import wait_until
@@ -51,6 +51,33 @@ def test_a_signal_ends_everything_in_order(start: Start) -> None:
     assert len(pids) == 3
     assert server.stop(WAIT_S, signal.SIGTERM) == 0
     assert nothing_is_left(server, pids)
+
+
+@pytest.mark.slow
+def test_frontends_share_a_unix_socket(start: Start, tmp_path: Path) -> None:
+    """While one of them is away the other serves, and the backend's end is told there as everywhere."""
+    path = tmp_path / f"blink-{os.getpid()}.sock"
+    server = start("--frontends=2", f"--uds={path}").wait_ready()
+    pids = [*server.backends(), *(frontends := server.frontends())]
+    for _ in range(8):  # of one connection each
+        with server.new_client() as client:
+            assert complete(client, QUESTION)
+    os.kill(frontends[0], signal.SIGKILL)
+    for _ in range(8):
+        with server.new_client() as client:
+            assert complete(client, QUESTION)
+    wait_until(lambda: server.output.count("serves again") == 1, START_S, "the frontend again")
+    os.kill(server.backends()[0], signal.SIGKILL)
+
+    def refused() -> bool:
+        with server.new_client() as client:
+            return client.get("/health").status_code == 503
+
+    wait_until(refused, WAIT_S, "503 in the backend's absence")
+    wait_until(lambda: "the backend serves again" in server.output, START_S, "the backend again")
+    assert server.stop(WAIT_S, signal.SIGTERM) == 0
+    assert nothing_is_left(server, pids)
+    assert not path.exists()
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ class Children:
         )  # fmt: skip
 
     async def spawn(
-        self, command: Sequence[str], environment: Mapping[str, str]
+        self, command: Sequence[str], environment: Mapping[str, str], inherited: Sequence[int]
     ) -> tuple[asyncio.subprocess.Process, int]:
         if self.refused:
             self.refused -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,8 @@ from limits import WAIT_S
 from mock_backend import MockBackend
 from waiting import wait_until as wait_until  # the tests of this folder import it with the rest
 
-from nic_frontend.http.listener import listen
 from nic_frontend.options import FrontendOptions
-from nic_frontend.server import Server
+from nic_frontend.server import Server, listening
 from nic_frontend.service import Service
 
 COMPLETION: dict[str, Any] = {"prompt": "hello", "max_tokens": 2}
@@ -49,22 +49,23 @@ class Frontend:
         } | options
         self.options = FrontendOptions(model_dir=model_dir, **wanted)
         self.backend = backend
-        self._listener = listen(self.options)
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self._owned = contextlib.ExitStack()
+        listener = self._owned.enter_context(listening(self.options))
+        self.port = 0 if self.options.uds else listener.getsockname()[1]
+        self.url = "http://localhost" if self.options.uds else f"http://127.0.0.1:{self.port}"
         self.service = Service(self.options)
         ready = threading.Event()
         self.server = Server(self.service, ready.set)
-        self._thread = threading.Thread(
-            target=self.server.run, kwargs={"sockets": [self._listener]}, daemon=True
-        )
+        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
         assert ready.wait(60)
         self.client = self._new_client()
 
     def _new_client(self) -> httpx.Client:
         # Without TLS nothing is verified, and each client would read all of the system's certificates.
-        return httpx.Client(base_url=self.url, timeout=WAIT_S, verify=False)
+        path = self.options.uds
+        transport = httpx.HTTPTransport(uds=str(path)) if path else None
+        return httpx.Client(base_url=self.url, timeout=WAIT_S, verify=False, transport=transport)
 
     def disconnect(self) -> None:
         """Ends the client's connections."""
@@ -77,7 +78,7 @@ class Frontend:
         self._thread.join(20)
         assert not self._thread.is_alive()
         self.service.close()
-        self._listener.close()
+        self._owned.close()
 
 
 StartBackend = Callable[..., MockBackend]

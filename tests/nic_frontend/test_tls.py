@@ -72,8 +72,7 @@ def test_handshakes_count_as_connections_and_make_room(
     connections = frontend.server._connections
     held = [silent(frontend.port) for _ in range(30)]
     try:
-        wait_until(lambda: connections.dropped == 22)
-        assert len(connections) == 8
+        wait_until(lambda: connections.dropped == 22 and len(connections) == 8)
         trust = ssl.create_default_context(cafile=str(certificate))
         with httpx.Client(
             base_url=f"https://127.0.0.1:{frontend.port}", verify=trust, timeout=WAIT_S
@@ -162,3 +161,46 @@ def test_a_key_with_a_password_is_refused_and_asks_for_none(tmp_path: Path) -> N
     certificate, key = make(tmp_path, "-passout", "pass:secret")
     with pytest.raises(ValueError, match="is encrypted: give one without a password"):
         server_context(certificate, key)
+
+
+def signed(directory: Path, ca: Path, ca_key: Path) -> tuple[Path, Path]:
+    """A client's certificate, which the other one signs, and its key."""
+    certificate, key = directory / "client.pem", directory / "client-key.pem"
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-subj", "/CN=client", "-CA", str(ca), "-CAkey", str(ca_key), "-keyout", str(key),
+            "-out", str(certificate), "-days", "2",
+        ],
+        check=True, capture_output=True, timeout=PROGRAM_S,
+    )  # fmt: skip
+    return certificate, key
+
+
+def test_clients_without_a_certificate_are_turned_away(
+    backend: MockBackend, start_frontend: StartFrontend, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    certificate, key = pair
+    frontend = start_frontend(backend, tls_cert=certificate, tls_key=key, tls_client_ca=certificate)
+    url = f"https://127.0.0.1:{frontend.port}/health"
+    own = ssl.create_default_context(cafile=str(certificate))
+    own.load_cert_chain(*signed(tmp_path, certificate, key))
+    assert httpx.get(url, verify=own, timeout=WAIT_S).status_code == 200
+    stranger = ssl.create_default_context(cafile=str(certificate))
+    for identity in (None, make(tmp_path)):
+        if identity:
+            stranger.load_cert_chain(*identity)
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url, verify=stranger, timeout=WAIT_S)
+    wait_until(lambda: len(frontend.server._connections) == 0)
+
+
+def test_what_cannot_sign_clients_certificates_is_refused(
+    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("-----BEGIN CERTIFICATE-----\nno base64\n-----END CERTIFICATE-----\n")
+    with pytest.raises(ValueError, match=r"--tls-client-ca: .*broken\.pem has no certificate in PEM"):
+        server_context(*pair, broken)
+    assert cli.main(["frontend", "demo", "--tls-client-ca", str(pair[0])]) == 1
+    assert "--tls-client-ca needs --tls-cert" in capsys.readouterr().err

@@ -1,0 +1,164 @@
+"""A frontend that listens on a Unix socket: served as over TCP, and alone at its path."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+from harness import COMPLETION, Frontend, StartFrontend, wait_until
+from limits import WAIT_S
+from mock_backend import MockBackend
+
+from nic_frontend.http.listener import listening_at
+from nic_frontend.options import FrontendOptions
+from nic_frontend.server import listening
+
+STREAM = COMPLETION | {"stream": True}
+REQUEST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "blink.sock"
+
+
+def connected(path: Path) -> socket.socket:
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.settimeout(WAIT_S)
+    found.connect(str(path))
+    return found
+
+
+def test_it_serves_streams_and_any_host(
+    backend: MockBackend, start_frontend: StartFrontend, path: Path
+) -> None:
+    frontend = start_frontend(backend, uds=path)
+    assert frontend.client.get("/health", headers={"host": "anything.example"}).status_code == 200
+    with frontend.client.stream("POST", "/v1/completions", json=STREAM) as answer:
+        assert answer.read().endswith(b"data: [DONE]\n\n")
+    frontend.stop()
+    assert not path.exists()
+
+
+def test_a_client_that_leaves_is_noticed(
+    backend: MockBackend, start_frontend: StartFrontend, path: Path
+) -> None:
+    frontend = start_frontend(backend, uds=path)
+    backend.stalled.set()
+    with pytest.raises(httpx.ReadTimeout):
+        frontend.client.post("/v1/completions", json=COMPLETION, timeout=0.3)
+    frontend.disconnect()
+    wait_until(lambda: frontend.service.metrics.client_disconnects == 1)
+    backend.stalled.clear()
+
+
+def test_one_that_leaves_with_requests_in_the_queue_is_noticed(
+    backend: MockBackend, start_frontend: StartFrontend, path: Path
+) -> None:
+    """The server does not read then, so that no read tells it."""
+    frontend = start_frontend(backend, uds=path)
+    backend.stalled.set()
+    body = b'{"prompt": "hello", "max_tokens": 2}'
+    request = REQUEST + b"content-length: %d\r\n\r\n" % len(body) + body
+    with connected(path) as client:
+        client.sendall(request + request)
+        wait_until(lambda: bool(backend.accepted))
+    wait_until(lambda: frontend.service.metrics.client_disconnects == 1)
+    backend.stalled.clear()
+
+
+def test_one_that_reads_nothing_is_dropped(
+    backend: MockBackend, start_frontend: StartFrontend, path: Path
+) -> None:
+    frontend = start_frontend(backend, uds=path, send_timeout_s=0.5, send_buffer_bytes=4096)
+    body = b'{"prompt": "hello", "max_tokens": 400, "stream": true}'
+    request = REQUEST + b"content-length: %d\r\n\r\n" % len(body) + body
+    with connected(path) as client:
+        client.sendall(request)
+        wait_until(lambda: len(frontend.server._connections) == 1)
+        wait_until(lambda: len(frontend.server._connections) == 0)
+    assert frontend.client.get("/health").status_code == 200
+
+
+def test_one_that_reads_slowly_is_not(
+    backend: MockBackend, start_frontend: StartFrontend, path: Path
+) -> None:
+    frontend = start_frontend(backend, uds=path, send_timeout_s=1.0, send_buffer_bytes=4096)
+    body = b'{"prompt": "hello", "max_tokens": 150, "stream": true}'
+    text = b""
+    with connected(path) as client:
+        client.sendall(REQUEST + b"content-length: %d\r\n\r\n" % len(body) + body)
+        while b"[DONE]" not in text:
+            wait_until(lambda: True)
+            os.sched_yield()
+            text += (chunk := client.recv(1500))
+            assert chunk, text[-200:]
+            frontend.client.get("/health")  # takes its time, while the other's answer waits
+    assert text.count(b"data: {") == 150
+
+
+def test_clients_are_told_apart(backend: MockBackend, start_frontend: StartFrontend, path: Path) -> None:
+    """Else they would take turns as one (S2)."""
+    frontend = start_frontend(backend, uds=path)
+    frontend.client.post("/v1/completions", json=COMPLETION)
+    frontend.disconnect()
+    frontend.client.post("/v1/completions", json=COMPLETION)
+    numbers = [int(row.descriptor["client"]) for row in backend.accepted if row.descriptor is not None]
+    assert len(set(numbers)) == 2
+
+
+def test_a_path_has_one_server(
+    backend: MockBackend, start_frontend: StartFrontend, path: Path, model_dir: Path
+) -> None:
+    frontend: Frontend = start_frontend(backend, uds=path)
+    options = FrontendOptions(ring=backend.path, model_dir=model_dir, uds=path)
+    with pytest.raises(FileExistsError, match="another server listens at"), listening(options):
+        pass
+    assert frontend.client.get("/health").status_code == 200
+
+
+def test_the_file_of_a_server_that_was_killed_is_replaced(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as killed:
+        killed.bind(str(path))
+    with listening_at(path), connected(path):
+        pass
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_socket_stays(path: Path) -> None:
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="exists and is no socket"), listening_at(path):
+        pass
+    assert path.read_text() == "mine"
+
+
+def test_a_path_that_cannot_be_is_named(path: Path) -> None:
+    below = path / "x.sock"
+    with pytest.raises(FileNotFoundError, match=str(below)), listening_at(below):
+        pass
+
+
+def test_the_path_of_the_next_server_stays(path: Path) -> None:
+    """Somebody may take the file away while the server runs, and start another."""
+    with listening_at(path):
+        path.unlink()
+        path.write_text("the next one's")
+    assert path.exists()
+
+
+def test_a_trusted_proxy_says_who_its_client_is(
+    backend: MockBackend, start_frontend: StartFrontend, path: Path
+) -> None:
+    """Over one connection."""
+    frontend = start_frontend(backend, uds=path, trusted_proxies=("*",))
+    for address in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
+        frontend.client.post(
+            "/v1/completions", json=COMPLETION, headers={"x-forwarded-for": address}
+        ).raise_for_status()
+    first, second, third = (
+        int(row.descriptor["client"]) for row in backend.accepted if row.descriptor is not None
+    )
+    assert first == third != second
