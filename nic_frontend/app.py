@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from nic_frontend.endpoints import MODEL, OPEN_PATHS, Endpoints, Handler
+from nic_frontend import errors
+from nic_frontend.endpoints import OPEN_PATHS, PREFIXES, Endpoints, Handler
 from nic_frontend.errors import ApiError, ClientGone, anthropic_body
 from nic_frontend.http.asgi import Receive, Scope, Send, respond, respond_json
 from nic_frontend.http.clients import client_of
@@ -96,13 +97,14 @@ class App:
     def _route(self, scope: Scope) -> Handler:
         """Raises ApiError 401, 404 or 405."""
         path = scope["path"]
-        if path not in OPEN_PATHS:
+        place = next((prefix for prefix in PREFIXES if path.startswith(prefix)), path)
+        if place not in OPEN_PATHS:
             key = record_of(scope).key = self._service.keys.check(scope)
             own = key is not None and key.name is not None  # one key for everybody tells nobody apart
             scope["client_number"] = client_of(scope, key.digest if key and own else None)
-        route = self._routes.get(MODEL if path.startswith(MODEL) else path)
+        route = self._routes.get(place)
         if route is None:
-            raise ApiError(404, f"unknown URL: {scope['method']} {path}", code="unknown_url")
+            raise errors.unknown_url(scope["method"], path)
         allowed = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         if scope["method"] not in allowed:
             raise ApiError(

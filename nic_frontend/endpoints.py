@@ -36,7 +36,7 @@ from nic_frontend.http.asgi import (
     respond,
     respond_json,
 )
-from nic_frontend.observe.page.document import document
+from nic_frontend.observe.page.document import files
 from nic_frontend.observe.request_record import record_of
 from nic_frontend.observe.server_info import load, server_info
 from nic_frontend.observe.step_trace import StepTrace
@@ -50,9 +50,11 @@ Asked = Callable[[dict[str, Any], Served], Awaitable[Any]]
 
 MODEL = "/v1/models/"  # and the model's name
 PROFILE_S = 2.0  # where the query does not say how long
+PAGE_FILES = "/page/"  # and a file's name
 METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 HTML_TYPE = (b"content-type", b"text/html; charset=utf-8")
-OPEN_PATHS = ("/", "/health", "/metrics", "/ping")  # need no key
+PREFIXES = (MODEL, PAGE_FILES)  # what follows them is part of the URL, and their handlers read it
+OPEN_PATHS = ("/", PAGE_FILES, "/health", "/metrics", "/ping")  # need no key
 
 
 class Route(NamedTuple):
@@ -72,6 +74,7 @@ class Endpoints:
             "/ping": self._health,
             "/metrics": self._metrics,
             "/": self._page,
+            PAGE_FILES: self._page,
             "/live": self._live,
             "/load": self._load,
             "/server_info": self._server_info,
@@ -106,8 +109,10 @@ class Endpoints:
         await respond(send, 200, self._service.exposition.render(), [METRICS_TYPE])
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        page, headers = document()
-        await respond(send, 200, page, headers)
+        file = files().get(scope["path"])
+        if file is None:
+            raise errors.unknown_url(scope["method"], scope["path"])
+        await respond(send, 200, file.content, file.headers)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

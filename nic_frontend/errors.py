@@ -69,6 +69,10 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param=param, code=code)
 
 
+def unknown_url(method: str, path: str) -> ApiError:
+    return ApiError(404, f"unknown URL: {method} {path}", code="unknown_url")
+
+
 def context_length_exceeded(message: str, param: str) -> ApiError:
     return bad_request(message, param, CONTEXT_LENGTH_EXCEEDED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import json
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -72,6 +73,9 @@ OPERATIONS: dict[str, Operation] = {
     "/version": Operation("The version of this server.", None, answers.Version, KEY),
     "/metrics": Operation("Counters and histograms for Prometheus.", None, "text/plain", {}),
     "/": Operation("A page to chat with the model, and to watch the machine.", None, "text/html", {}),
+    "/page/{file}": Operation(
+        "A script or style of that page.", None, "text/javascript", {404: "There is no such file."}
+    ),
     "/live": Operation(
         "What that page shows of the machine.", None, "application/json", KEY | {503: BUSY[503]}
     ),
@@ -115,9 +119,9 @@ def _path(path: str, operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {"summary": operation.summary, "responses": _responses(path, operation)}
     if 401 in operation.failures:
         found["security"] = KEYS
-    if "{model}" in path:
-        name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        found["parameters"] = [name]
+    if parameter := re.search(r"{(\w+)}", path):
+        schema = {"type": "string", "minLength": 1}
+        found["parameters"] = [{"name": parameter[1], "in": "path", "required": True, "schema": schema}]
     if operation.query is not None:
         found["parameters"] = [
             {"name": name, "in": "query", "description": text, "schema": {"type": "number"}}

@@ -11,7 +11,7 @@ from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFronte
 from templates import HERMES
 from tokenizers import Tokenizer
 
-from nic_frontend.endpoints import MODEL, Endpoints, root_of
+from nic_frontend.endpoints import MODEL, PAGE_FILES, PREFIXES, Endpoints, root_of
 from ringbuffer.version import version
 
 pytestmark = pytest.mark.usefixtures("kept_frontend")
@@ -88,7 +88,7 @@ def test_head_wherever_get_is(frontend: Frontend) -> None:
         if route.method != "GET":
             assert frontend.client.head(path).status_code == 405
             continue
-        path = path + "tiny" if path == MODEL else path
+        path += {MODEL: "tiny", PAGE_FILES: "main.js"}.get(path, "")
         head, get = frontend.client.head(path), frontend.client.get(path)
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"] == get.headers["content-type"]
@@ -102,7 +102,7 @@ def test_head_wherever_get_is(frontend: Frontend) -> None:
 def test_the_document_lists_what_is_served(frontend: Frontend) -> None:
     document = frontend.client.get("/openapi.json").json()
     served = {
-        (path.replace(MODEL, MODEL + "{model}"), route.method.lower())
+        (path + {MODEL: "{model}", PAGE_FILES: "{file}"}.get(path, ""), route.method.lower())
         for path, route in Endpoints(frontend.service).routes.items()
     }
     assert {(path, method) for path, methods in document["paths"].items() for method in methods} == served
@@ -120,7 +120,8 @@ def test_the_page_of_the_api_lists_every_endpoint(frontend: Frontend) -> None:
         for row in re.findall(r"^\| `(?:GET|POST) .*", text, re.MULTILINE)
         for path in re.findall(r"`(?:GET |POST )?(/[^`]*)`", row)
     }
-    assert listed == {path.replace(MODEL, MODEL + "NAME") for path in Endpoints(frontend.service).routes}
+    served = Endpoints(frontend.service).routes
+    assert listed == {path + "NAME" if path in PREFIXES else path for path in served}
 
 
 def test_new_endpoints_need_the_key(start_backend: StartBackend, start_frontend: StartFrontend) -> None:

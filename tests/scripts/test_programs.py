@@ -47,6 +47,7 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
         "images",
         "with-packages",
         "test-needs",
+        "chromium",
         "real_model",
     ],
 )

@@ -1,5 +1,11 @@
 // The machine: what the ring and the frontends say once a second.
 
+import { drawParts, Series } from "./charts.js";
+import { byId, show } from "./dom.js";
+import { call } from "./server.js";
+import { duration, number } from "./numbers.js";
+import { showSteps } from "./steps.js";
+
 const LOOK_MS = 1000;
 const MEAN_S = 10; // that latencies and rates in tiles are means of
 const SLOT_STATES = [
@@ -13,35 +19,18 @@ const SLOT_STATES = [
 const charts = { rate: new Series("rate"), ttft: new Series("ttft"), itl: new Series("itl") };
 let seen = []; // the last MEAN_S seconds and one
 
-function apiKey() {
-  return byId("key").value || sessionStorage.getItem("blink-key") || "";
-}
-
-function keyHeaders() {
-  return apiKey() ? { authorization: `Bearer ${apiKey()}` } : {};
-}
-
-function askForKey() {
-  byId("key-row").hidden = false;
-}
-
 async function look() {
   if (document.visibilityState === "hidden") return;
   try {
-    const answer = await fetch("/live", { headers: keyHeaders() });
-    if (answer.status === 401) {
-      askForKey();
-      return note("needs the API key", "bad");
-    }
-    const state = await answer.json();
-    if (!answer.ok) return note(state.error.message, "bad");
-    showState(state);
+    const answer = await call("live");
+    showState(await answer.json());
   } catch (error) {
-    note("the server does not answer", "bad");
+    if (error.status === 401) note("needs the API key", "bad");
+    else note(error.status ? error.message : "the server does not answer", "bad");
   }
 }
 
-function note(text, kind) {
+export function note(text, kind) {
   show("phase", text);
   byId("phase").className = kind;
 }
@@ -56,7 +45,7 @@ function showState(state) {
   showRates(state);
   showSlots(state);
   showPages(state);
-  showSteps(state);
+  showSteps(state.steps);
 }
 
 // What grew between two looks, a second.
@@ -118,51 +107,7 @@ function showPages(state) {
     + `${tokens.toLocaleString("en")}`);
 }
 
-// Each step as a box from its begin to its end; what lies between two is the gap.
-function showSteps(state) {
-  const steps = recent(state.steps), svg = byId("steps");
-  drawLegend(byId("steps-legend"), [
-    ["decode", "k1"], ["prompts", "k2"], ["both", "k3"], ["gap over 5 % of a step", "kbad"],
-  ]);
-  if (!steps.length) return show("steps-note", "none yet");
-  const [width, height] = [svg.clientWidth || 600, 46];
-  const begin = steps[0].start_ns, end = steps.at(-1).start_ns + steps.at(-1).ns;
-  const x = (ns) => (width * (ns - begin)) / Math.max(end - begin, 1);
-  const usual = middle(steps.map((step) => step.ns));
-  const boxes = steps.map((step) => {
-    const kind = step.prompt_tokens ? (step.decoding ? "f3" : "f2") : "f1";
-    const wide = Math.max(x(step.start_ns + step.ns) - x(step.start_ns) - 0.5, 0.5);
-    const box = shape("rect", { x: x(step.start_ns), y: 4, width: wide, height: 24, rx: 1, class: kind });
-    box.append(shape("title", {}, `step ${step.id}: ${duration(step.ns)}, ${step.decoding} sequences decode, `
-      + `${step.prompt_tokens} prompt tokens`));
-    return box;
-  });
-  const gaps = [];
-  for (let i = 1; i < steps.length; i++) {
-    const from = steps[i - 1].start_ns + steps[i - 1].ns, gap = Math.max(0, steps[i].start_ns - from);
-    gaps.push(gap);
-    if (gap > usual / 20) {
-      boxes.push(shape("rect", { x: x(from), y: 30, width: Math.max(x(from + gap) - x(from), 1), height: 3, class: "fbad" }));
-    }
-  }
-  boxes.push(shape("text", { x: 0, y: height }, `step ${steps[0].id}`));
-  boxes.push(shape("text", { x: width, y: height, "text-anchor": "end" }, `step ${steps.at(-1).id}`));
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.replaceChildren(...boxes);
-  const between = gaps.length ? `, gap ${duration(middle(gaps))} (median), ${duration(Math.max(...gaps))} at most` : "";
-  show("steps-note", `${steps.length} in ${duration(end - begin)}, step ${duration(usual)} (median)${between}`);
-}
-
-// The last steps without a pause in which there was nothing to do: from the last gap of 20 steps' time on.
-function recent(steps) {
-  const usual = middle(steps.map((step) => step.ns));
-  let from = 0;
-  for (let i = 1; i < steps.length; i++) {
-    if (steps[i].start_ns - steps[i - 1].start_ns - steps[i - 1].ns > 20 * usual) from = i;
-  }
-  return steps.slice(from);
-}
-
 setInterval(look, LOOK_MS);
 document.addEventListener("visibilitychange", look);
+byId("key").addEventListener("change", look);
 look();

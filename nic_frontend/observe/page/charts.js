@@ -1,49 +1,10 @@
-"use strict";
-// Numbers over time, and how they are drawn.
+// Figures that are drawn: parts of a whole, and numbers over time.
 
-const SVG = "http://www.w3.org/2000/svg";
-const byId = (id) => document.getElementById(id);
-
-function show(id, text) {
-  byId(id).textContent = text;
-}
-
-// An element with a class and a text.
-function element(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-function shape(name, attributes, text) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-// Three digits that count, with thousands apart.
-function number(value) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  if (value >= 100) return Math.round(value).toLocaleString("en");
-  return String(Number(value.toPrecision(3)));
-}
-
-function duration(ns) {
-  if (ns >= 1e9) return `${number(ns / 1e9)} s`;
-  if (ns >= 1e6) return `${number(ns / 1e6)} ms`;
-  if (ns >= 1e3) return `${number(ns / 1e3)} µs`;
-  return `${number(ns)} ns`;
-}
-
-function middle(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
-}
+import { byId, element, shape } from "./dom.js";
+import { number } from "./numbers.js";
 
 // Parts of a whole: a bar, and what its colours mean. Parts are [name, count, class].
-function drawParts(id, parts, whole) {
+export function drawParts(id, parts, whole) {
   const bar = byId(id), legend = byId(`${id}-legend`);
   bar.replaceChildren(...parts.filter(([, count]) => count > 0).map(([, count, kind]) => {
     const piece = element("i", kind);
@@ -53,7 +14,7 @@ function drawParts(id, parts, whole) {
   drawLegend(legend, parts.map(([name, count, kind]) => [`${name} ${count.toLocaleString("en")}`, kind]));
 }
 
-function drawLegend(legend, entries) {
+export function drawLegend(legend, entries) {
   legend.replaceChildren(...entries.map(([text, kind]) => {
     const item = element("li");
     item.append(element("i", kind), text);
@@ -62,7 +23,7 @@ function drawLegend(legend, entries) {
 }
 
 // What was seen in the last two minutes, a value a second; null where nothing happened.
-class Series {
+export class Series {
   constructor(id, span = 120) {
     this.svg = byId(`${id}-chart`);
     this.now = byId(`${id}-now`);
