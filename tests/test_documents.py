@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-LABEL = r"[BCDEFKQRSUV][1-9]\d?"
+LABEL = r"[BCDEFKQRSUVW][1-9]\d?"
 # "- **E12** ..." in a README; " * E12. ..." at the head of a source, in C++ and in Python.
 IN_README = re.compile(rf"^- \*\*({LABEL})(?:\*\*|\. )", re.MULTILINE)
 IN_SOURCE = re.compile(rf"^(?: \* +| *//+ +| *)({LABEL})\. (?=[A-Z])", re.MULTILINE)

@@ -21,13 +21,13 @@ def whole_answer(page: Any, question: str) -> str:
     return str(answer.inner_text())
 
 
-def chats_asked(page: Any) -> list[list[str]]:
-    """What the messages of each request that the page will send say."""
-    asked: list[list[str]] = []
+def asked_bodies(page: Any) -> list[dict[str, Any]]:
+    """The bodies of the chat requests that the page will send."""
+    asked: list[dict[str, Any]] = []
 
     def note(request: Any) -> None:
         if request.url.endswith("/chat/completions"):
-            asked.append([message["content"] for message in request.post_data_json["messages"]])
+            asked.append(request.post_data_json)
 
     page.on("request", note)
     return asked

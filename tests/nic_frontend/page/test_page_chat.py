@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from chatting import ask, chats_asked, focused, whole_answer
+from chatting import ask, asked_bodies, focused, whole_answer
 from harness import Frontend, Speak, StartBackend, StartFrontend, wait_until
 from templates import HERMES
 
@@ -64,7 +64,7 @@ def test_a_new_chat_amid_an_answer_knows_nothing_of_the_old_one(visit: Any, spea
     backend = frontend.backend
     backend.step_s = 0.1
     page = visit(frontend.url)
-    asked = chats_asked(page)
+    asked = asked_bodies(page)
     answer = ask(page, "first")
     wait_until(lambda: answer.inner_text().startswith("one"))
     page.click("#clear")
@@ -76,7 +76,8 @@ def test_a_new_chat_amid_an_answer_knows_nothing_of_the_old_one(visit: Any, spea
     ask(page, "second").locator(".figures").wait_for()
     ask(page, "third").locator(".figures").wait_for()
     told = "one two three four five six seven eight nine ten"
-    assert asked == [["first"], ["second"], ["second", told, "third"]]
+    said = [[message["content"] for message in body["messages"]] for body in asked]
+    assert said == [["first"], ["second"], ["second", told, "third"]]
     assert [text.split("\n")[0] for text in page.locator(".message").all_inner_texts()][::2] == [
         "second",
         "third",
@@ -89,7 +90,7 @@ def test_a_new_chat_before_the_first_token(visit: Any, speak: Speak) -> None:
     frontend = speak(HERMES, "hello")
     backend = frontend.backend
     page = visit(frontend.url)
-    asked = chats_asked(page)
+    asked = asked_bodies(page)
     backend.stalled.set()
     for question in ("a", "b", "c"):
         page.fill("#question", question)
@@ -100,7 +101,7 @@ def test_a_new_chat_before_the_first_token(visit: Any, speak: Speak) -> None:
     wait_until(lambda: backend.open_rows() == 0)
     backend.stalled.clear()
     assert whole_answer(page, "d").startswith("hello")
-    assert asked[-1] == ["d"]
+    assert [message["content"] for message in asked[-1]["messages"]] == ["d"]
     assert page.locator(".message.error").count() == 0
 
 

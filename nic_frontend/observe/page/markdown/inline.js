@@ -14,7 +14,7 @@ const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", "#39": "'",
 const BREAK = /<br ?\/?>/iy;
 const BREAK_LENGTH = 6; // the longest form, "<br />"
 const POINTED_URL = /<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/y;
-const BARE_URL = /https?:\/\/[^\s<>`"[\]]{1,2000}/y;
+const BARE_URL = /https?:\/\/(?:(?![<>`"[\]])[!-~]){1,2000}/y; // ASCII alone: other scripts' punctuation follows unspaced
 const TARGET = /\([ \n]{0,4}(?:<([^<>\n]{0,2000})>|((?:[^\s()<>]|\([^\s()<>]{0,200}\)){0,2000}))(?:[ \n]{1,4}(?:"[^"\n]{0,200}"|'[^'\n]{0,200}'))?[ \n]{0,4}\)/y;
 const TARGET_LENGTH = 2300; // of what TARGET may still match as its text arrives
 
