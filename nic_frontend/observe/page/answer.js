@@ -39,16 +39,16 @@ export class Answer {
 
   addToCall({ index, id, function: called }) {
     this.thoughts?.end();
-    this.calls[index] ??= this.beginCall(id, called.name);
+    this.calls[index] ??= this.beginCall(index, id, called.name);
     const added = called.arguments ?? "";
     this.calls[index].function.arguments += added;
     this.arguments[index].appendData(added);
   }
 
-  beginCall(id, name) {
+  beginCall(index, id, name) {
     const folded = this.message.appendChild(element("details", "call"));
     folded.append(element("summary", "", `Calls ${name}`));
-    this.arguments.push(folded.appendChild(element("pre")).appendChild(document.createTextNode("")));
+    this.arguments[index] = folded.appendChild(element("pre")).appendChild(document.createTextNode(""));
     return { id, type: "function", function: { name, arguments: "" } };
   }
 

@@ -1,11 +1,13 @@
-"""The page in windows of several widths."""
+"""The page in windows of several widths, and behind a path."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from harness import Frontend
+from chatting import whole_answer
+from harness import Frontend, Speak
+from templates import HERMES
 
 
 @pytest.mark.slow
@@ -24,3 +26,23 @@ def test_it_fits_narrow_and_wide_windows(visit: Any, frontend: Frontend, width: 
     page = visit(frontend.url, viewport={"width": width, "height": 800}, color_scheme="dark")
     page.wait_for_selector("#phase.good")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow
+def test_it_works_behind_a_path(browser: Any, speak: Speak) -> None:
+    """As behind a proxy that serves several programs under one name."""
+    url = speak(HERMES, "hello **there**").url
+    page = browser.new_page()
+    outside: list[str] = []
+    page.route("**/*", lambda route: outside.append(route.request.url) or route.abort())
+    page.route(
+        f"{url}/behind/here/**",
+        lambda route: route.continue_(url=route.request.url.replace("/behind/here/", "/")),
+    )
+    page.goto(f"{url}/behind/here/")
+    page.wait_for_selector("#phase.good")
+    assert whole_answer(page, "hi").startswith("hello there")
+    page.click("#api-link")
+    page.wait_for_url(f"{url}/behind/here/docs")
+    page.close()
+    assert outside == []
