@@ -40,7 +40,7 @@ from nic_frontend.observe.page.document import files
 from nic_frontend.observe.request_record import record_of
 from nic_frontend.observe.server_info import load, server_info
 from nic_frontend.observe.step_trace import StepTrace
-from nic_frontend.ring.request import NO_SALT, Mailbox, Request
+from nic_frontend.ring.request import Mailbox, Request
 from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
 from ringbuffer.version import version
@@ -243,17 +243,10 @@ class Endpoints:
         asked, most = n * sum(map(len, job.prompts)), service.options.max_prompt_tokens
         if len(job.prompts) * n > 1 and asked > most:
             raise errors.too_many_prompt_tokens(asked, most)
-        mailbox = Mailbox(service.options.max_buffered_tokens)
-
-        def request(index: int) -> Request:
-            prompt = job.prompts[index // n]
-            sampling = job.parameters.of_choice(len(prompt), index % n, service.limits, job.param)
-            return Request(
-                index, prompt, sampling, mailbox, arrived, grammar=job.grammars.whole, client=client,
-                tells_cached=sampling.salt != NO_SALT or not service.options.hide_cached_tokens,
-            )  # fmt: skip
-
-        return [request(index) for index in range(len(job.prompts) * n)]
+        return job.requests(
+            service.limits, Mailbox(service.options.max_buffered_tokens), arrived, client,
+            hides_cached=service.options.hide_cached_tokens,
+        )  # fmt: skip
 
 
 def root_of(directory: Path) -> str:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from nic_frontend.api.answer import Answer
 from nic_frontend.api.constraint import NO_BLOCKS, Blocks, check_ends
+from nic_frontend.api.limits import Limits
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.served import Served
+from nic_frontend.ring.request import NO_SALT, Mailbox, Request
 
 WARNING = "x-blink-warning"
 MAX_WARNING = 1000  # characters of that header
@@ -33,6 +35,25 @@ class Job:
 
     def __post_init__(self) -> None:
         check_ends(self.parameters.sampling, self.grammars)
+
+    def requests(
+        self, limits: Limits, mailbox: Mailbox, arrived: float, client: int = 0, *, hides_cached: bool = False
+    ) -> list[Request]:
+        """One for each choice. `hides_cached`: a client without a salt is not told what was cached.
+
+        Raises ApiError 400 where a prompt and its answer do not fit.
+        """
+        n = self.parameters.n
+
+        def request(index: int) -> Request:
+            prompt = self.prompts[index // n]
+            sampling = self.parameters.of_choice(len(prompt), index % n, limits, self.param)
+            return Request(
+                index, prompt, sampling, mailbox, arrived, grammar=self.grammars.whole, client=client,
+                tells_cached=sampling.salt != NO_SALT or not hides_cached,
+            )  # fmt: skip
+
+        return [request(index) for index in range(len(self.prompts) * n)]
 
     def warning_headers(self) -> dict[str, str]:
         """What was accepted and does not mean what the client may think."""

@@ -13,7 +13,8 @@ import pytest
 from sse import parse as parse_events
 
 from nic_frontend.abi import EVENT_TOKENS_MAX
-from nic_frontend.api.call import BURST_TOKENS, Call
+from nic_frontend.api.call import Call
+from nic_frontend.api.choices import BURST_TOKENS
 from nic_frontend.api.job import Job
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.logprobs import TokenTexts
