@@ -61,8 +61,10 @@ class FrontendOptions:
     request_timeout_s: float = 3600.0  # for an answer's last byte, from the first of the request's body
     drain_timeout_s: float = 30.0  # for open requests to finish after SIGTERM
     template_timeout_s: float = 5.0  # for the chat template to render one request
-    watchdog_s: float = 20.0  # a process whose event loop does not turn for so long ends
-    slot_wait_s: float = 1.0  # for a slot that is just being released, before 429
+    watchdog_s: float | None = 20.0  # a process whose event loop does not turn for so long ends; None: never
+    # For a slot that is just being released, before 429. None: until there is room, also for one client that
+    # then leaves none to others, because all requests are one user's.
+    slot_wait_s: float | None = 1.0
 
     max_connections: int = 4096  # beyond that, those that wait for longest make room
     max_body_bytes: int = 8 << 20

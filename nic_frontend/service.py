@@ -216,8 +216,9 @@ class Service:
             options.grant_timeout_s, self._give_up,
             emulated=text(self._header["device_name"].tobytes()) == "cpu",
         )  # fmt: skip
-        self._watchdog = Watchdog(options.watchdog_s)
-        owned.callback(self._watchdog.close)
+        self._watchdog = None if options.watchdog_s is None else Watchdog(options.watchdog_s)
+        if self._watchdog is not None:
+            owned.callback(self._watchdog.close)
 
     def _parsers(self) -> Parsers:
         template, options = self.template, self.options
@@ -252,7 +253,9 @@ class Service:
     async def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._reader.descriptor, self.tracker.on_readable)
         self._warming = asyncio.get_running_loop().call_later(WARM_UP_S, self.grammars.start)
-        runs = (self._monitor.run, self._reporter.run, self._watchdog.run, self._watch_tokenizer)
+        runs = [self._monitor.run, self._reporter.run, self._watch_tokenizer]
+        if self._watchdog is not None:
+            runs.append(self._watchdog.run)
         self._tasks += [asyncio.create_task(run()) for run in runs]
 
     async def _watch_tokenizer(self) -> None:
@@ -263,7 +266,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._watchdog.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
         self._warming.cancel()
         self.grammars.fail_all(ending())
         await self.tracker.close(RELEASE_TIMEOUT_S)

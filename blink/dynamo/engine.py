@@ -21,8 +21,8 @@ from dynamo.common.backend.publisher import ComponentSnapshot, PushSource
 from dynamo.common.backend.worker import WorkerConfig
 from dynamo.llm.exceptions import EngineShutdown, InvalidArgument, Unknown, WorkerUnavailable
 
+from blink.backend_process import BackendProcess
 from blink.dynamo import options
-from blink.dynamo.backend_process import BackendProcess
 from blink.dynamo.call import Call
 from blink.dynamo.reports import Reporter
 from nic_frontend.errors import ApiError, ClientGone

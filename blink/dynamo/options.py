@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from blink import backend, frontend
-from blink.dynamo.backend_process import BackendProcess
+from blink.backend_process import START_TIMEOUT_S, BackendProcess
 from blink.dynamo.installed import needing_dynamo
-from blink.dynamo.ring_claim import RingClaim
 from blink.errors import CommandError
 from blink.flags import LACKS, add_flags, arguments, checked, given, seconds
 from blink.model_directory import model_directory
-from gpu_backend.backend import DRAIN_S, STOP_S
+from blink.ring_claim import RingClaim
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions, VerbsRing
 
 if TYPE_CHECKING:
     from dynamo.common.backend.worker import WorkerConfig
 
-START_TIMEOUT_S = 600.0
-SLACK_S = 10.0  # beyond the bounds that the backend keeps by itself
 KV_EVENTS = 4096  # records of a backend's log, where its prefix cache tells of all that it holds
 
 FRONTEND_FLAGS = (
@@ -81,16 +77,13 @@ def chosen_backend(namespace: argparse.Namespace) -> BackendProcess | None:
     described_model(options)  # refuse what cannot be served before anything is started
     if options.prefix_cache and options.host_kv_memory is None:
         flags.setdefault("kv_events", KV_EVENTS)
-    claim = RingClaim()
     return BackendProcess(
-        [
-            sys.executable, "-m", "blink", "backend", str(directory), f"--ring={claim.name}",
-            *arguments(flags, BACKEND_FLAGS),
-        ],
-        claim,
+        directory,
+        arguments(flags, BACKEND_FLAGS),
+        RingClaim("dynamo", "workers of Dynamo's"),
         start_timeout_s=namespace.start_timeout,
-        end_timeout_s=DRAIN_S + STOP_S + SLACK_S,
-    )  # fmt: skip
+        start_option="--start-timeout",
+    )
 
 
 def frontend_options(namespace: argparse.Namespace, own: BackendProcess | None) -> FrontendOptions:

@@ -41,8 +41,9 @@ class RequestTracker:
     """Lives on the event loop. A slot is in use from `submit` until the reader reports it freed (F2)."""
 
     def __init__(
-        self, reader: TokenReader, slots: SlotTracker, watcher: RequestWatcher, slot_wait_s: float
+        self, reader: TokenReader, slots: SlotTracker, watcher: RequestWatcher, slot_wait_s: float | None
     ) -> None:
+        """`slot_wait_s` as in FrontendOptions."""
         self.slots = slots
         self.down: str | None = None  # why nothing can be served now
         self._reader = reader
@@ -70,7 +71,7 @@ class RequestTracker:
         if not need.within(self.slots.total):
             raise refusals.too_large(need, self.slots.total)
         client = requests[0].client
-        if self.slots.exceeds_share(sizes, client):
+        if self._slot_wait_s is not None and self.slots.exceeds_share(sizes, client):
             raise refusals.share_full()
         slots = await self.slots.wait(sizes, self._slot_wait_s, client)
         if self.down is not None:  # since then: what failed the open requests did not see those that waited
@@ -200,7 +201,8 @@ class RequestTracker:
         self.slots.releasing(request.slot)
 
     def fail_all(self, error: errors.ApiError) -> None:
-        """Ends every open request with an error, but for those whose last tokens the reader has delivered.
+        """Ends every open request with an error, but for those whose last tokens the reader has delivered,
+        and every request that waits for a slot.
 
         The slots come back when the scheduler has released them.
         """
@@ -209,6 +211,7 @@ class RequestTracker:
         for request in [*(request for request, _ in self._burst), *filter(None, self._open)]:
             self.cancel(request)
             request.mailbox.fail(error)
+        self.slots.fail_waiting(error)
 
     def reset(self) -> None:
         """A new lease was granted, and all its slots are free. What was open under the old one has failed."""

@@ -147,25 +147,29 @@ class SlotTracker:
         """Whether the client holds too much already to have that as well."""
         return not self.shares.allow(client, self.need(sizes), self._unused().plus(self._releasing))
 
-    async def wait(self, sizes: Sequence[Size], timeout_s: float, client: int = 0) -> list[int]:
-        """As `take`, but waits for what is being released.
+    async def wait(self, sizes: Sequence[Size], timeout_s: float | None, client: int = 0) -> list[int]:
+        """As `take`, but waits for what is being released; without a timeout for what is in use, too.
 
-        Empty when that does not suffice, also for those who wait already, or takes too long.
+        Empty when that does not suffice, also for those who wait already, or takes too long. Raises what
+        `fail_waiting` was given meanwhile.
         """
         if taken := self.take(sizes, client):
             return taken
         need = wanted = self.need(sizes)
         for other in self._waiting:
             wanted = wanted.plus(other.need)
-        if timeout_s <= 0 or not wanted.within(self._unused().plus(self._releasing)):
+        if timeout_s is not None and (
+            timeout_s <= 0 or not wanted.within(self._unused().plus(self._releasing))
+        ):
             return []
         waiter = Waiter(sizes, client, need, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         try:
             await asyncio.wait([waiter.taken], timeout=timeout_s)
         except asyncio.CancelledError:
-            for slot in self._leave(waiter):
-                self.put_back(slot)
+            if not waiter.taken.done() or waiter.taken.exception() is None:
+                for slot in self._leave(waiter):
+                    self.put_back(slot)
             raise
         return self._leave(waiter)
 
@@ -177,6 +181,12 @@ class SlotTracker:
         self._waiting.remove(waiter)
         self._serve()
         return []
+
+    def fail_waiting(self, error: Exception) -> None:
+        """All who wait now end with `error`."""
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            waiter.taken.set_exception(error)
 
     def _serve(self) -> None:
         while self._waiting and (taken := self._take(*self._waiting[0][:2])):

@@ -46,6 +46,40 @@ def test_waits_only_for_slots_that_are_being_released() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 2.0))
 
 
+def test_without_a_limit_slots_in_use_are_waited_for() -> None:
+    async def scenario() -> None:
+        slots = SlotTracker(2, 1024, 1024)
+        assert slots.take([ONE] * 2) == [0, 1]
+        waiting = [asyncio.create_task(slots.wait([ONE], None)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert not any(task.done() for task in waiting)
+        slots.free(1)
+        assert await waiting[0] == [1]
+        waiting[1].cancel()
+        await asyncio.wait([waiting[1]])
+        slots.fail_waiting(ValueError("the end"))
+        with pytest.raises(ValueError, match="the end"):
+            await waiting[2]
+        slots.free(0)
+        assert slots.n_free == 1  # nobody waits for it any more
+
+    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+
+
+def test_who_is_cancelled_when_all_fail_is_cancelled() -> None:
+    async def scenario() -> None:
+        slots = SlotTracker(1, 1024, 1024)
+        slots.take([ONE])
+        waiting = asyncio.create_task(slots.wait([ONE], None))
+        await asyncio.sleep(0)
+        slots.fail_waiting(ValueError("the end"))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+
+
 def test_ranges_are_held_until_their_slot_is_free() -> None:
     slots = SlotTracker(16, 128, 64)
     assert slots.take([Size(33, 17), Size(1, 1)]) == [0, 1]

@@ -1,4 +1,4 @@
-"""The names of workers' rings: one worker has one, and a killed worker's is taken over."""
+"""The names of rings of backends that processes have for themselves; a killed one's is taken over."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from pathlib import Path
 import pytest
 from serve_process import ROOT
 
-from blink.dynamo import ring_claim
-from blink.dynamo.ring_claim import RingClaim
+from blink import ring_claim
 from blink.errors import CommandError
+from blink.ring_claim import RingClaim
 from nic_frontend.ring.host_segment import segment_path
 from ringbuffer.name import RingName
 from ringbuffer.region import ring_path
 
 HOLD = """
 import sys
-from blink.dynamo import ring_claim
-ring_claim.PREFIX = sys.argv[1]
-print(ring_claim.RingClaim().name, flush=True)
+from blink.ring_claim import RingClaim
+print(RingClaim(sys.argv[1], "workers").name, flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture(autouse=True)
-def prefix(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Names that no other test and no worker of this machine has."""
-    monkeypatch.setattr(ring_claim, "PREFIX", f"test-claim-{os.getpid()}")
-    yield ring_claim.PREFIX
-    for left in Path("/dev/shm").glob(f"blink-{ring_claim.PREFIX}-*"):
+def prefix() -> Iterator[str]:
+    """Of names that no other test and no process of this machine has."""
+    prefix = f"test-claim-{os.getpid()}"
+    yield prefix
+    for left in Path("/dev/shm").glob(f"blink-{prefix}-*"):
         left.unlink()
 
 
@@ -49,10 +48,10 @@ def killed_worker(prefix: str) -> str:
 
 
 def test_each_worker_has_a_name_of_its_own(prefix: str) -> None:
-    first, second = RingClaim(), RingClaim()
+    first, second = RingClaim(prefix, "workers"), RingClaim(prefix, "workers")
     assert [first.name, second.name] == [f"{prefix}-0", f"{prefix}-1"]
     first.release()
-    third = RingClaim()
+    third = RingClaim(prefix, "workers")
     assert third.name == f"{prefix}-0"
     for claim in (second, third):
         claim.release()
@@ -64,7 +63,7 @@ def test_what_a_killed_worker_left_is_removed_by_the_next(prefix: str) -> None:
     ring = ring_path(name)
     for left in (ring, segment_path(ring)):
         left.touch(mode=0o600)
-    claim = RingClaim()
+    claim = RingClaim(prefix, "workers")
     assert claim.name == name
     assert not ring.exists()
     assert not segment_path(ring).exists()
@@ -76,16 +75,16 @@ def test_a_backend_that_outlives_its_worker_keeps_its_ring(prefix: str) -> None:
     name = killed_worker(prefix)
     with contextlib.closing(RingName(ring_path(name))) as backend:
         backend.publish()
-        claim = RingClaim()
+        claim = RingClaim(prefix, "workers")
         assert claim.name == f"{prefix}-1"
         assert ring_path(name).exists()
         claim.release()
 
 
-def test_too_many_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_workers_are_refused(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_claim, "MOST", 2)
-    claims = [RingClaim(), RingClaim()]
-    with pytest.raises(CommandError, match="2 workers of Dynamo's run on this host"):
-        RingClaim()
+    claims = [RingClaim(prefix, "workers"), RingClaim(prefix, "workers")]
+    with pytest.raises(CommandError, match="2 workers run on this host"):
+        RingClaim(prefix, "workers")
     for claim in claims:
         claim.release()

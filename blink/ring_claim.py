@@ -1,8 +1,8 @@
-"""The name of the ring that a worker of Dynamo's serves from, where it starts a backend of its own.
+"""The name of the ring of a process that starts a backend for itself alone.
 
-A host may have several workers, and none has a port from which a name could follow. So each takes the first
-name whose lock nobody holds. The kernel drops the lock with the process, however that ends: the next worker
-that starts takes the name over, and removes what a killed one left under it.
+A host may have several such processes, and none has a port from which a name could follow. So each takes the
+first name whose lock nobody holds. The kernel drops the lock with the process, however that ends: the next
+one that starts takes the name over, and removes what a killed one left under it.
 """
 
 from __future__ import annotations
@@ -10,31 +10,30 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
 
 from blink.errors import CommandError
 from nic_frontend.ring.host_segment import segment_path
 from ringbuffer.name import RingError, clear_name
 from ringbuffer.region import ring_path
 
-MOST = 256  # workers of a host
-PREFIX = "dynamo"
+MOST = 256  # processes of a host that have the same kind of names
 
 
 class RingClaim:
-    """The right to a ring's name, until `release` or the end of this process.
+    """The right to a ring's name, which begins with `prefix`, until `release` or the end of this process.
+    `whose` says who has such names.
 
     Raises CommandError when every name is taken.
     """
 
-    def __init__(self) -> None:
-        for self.name in _names():
-            self._file = ring_path(self.name).with_name(f"{ring_path(self.name).name}.worker")
+    def __init__(self, prefix: str, whose: str) -> None:
+        for self.name in (f"{prefix}-{n}" for n in range(MOST)):
+            self._file = ring_path(self.name).with_name(f"{ring_path(self.name).name}.owner")
             if self._lock():
                 if self._clear():
                     return
                 self.release()
-        raise CommandError(f"{MOST} workers of Dynamo's run on this host: give --ring or end one of them")
+        raise CommandError(f"{MOST} {whose} run on this host: attach to a ring that runs, or end one of them")
 
     def _lock(self) -> bool:
         """Whether nobody else has the name."""
@@ -51,7 +50,7 @@ class RingClaim:
         return False
 
     def _clear(self) -> bool:
-        """Removes what is left under the name. False: a killed worker's backend has not ended yet."""
+        """Removes what is left under the name. False: a killed process's backend has not ended yet."""
         ring = ring_path(self.name)
         try:
             clear_name(ring)
@@ -63,7 +62,3 @@ class RingClaim:
     def release(self) -> None:
         self._file.unlink(missing_ok=True)
         os.close(self._descriptor)
-
-
-def _names() -> Iterator[str]:
-    return (f"{PREFIX}-{n}" for n in range(MOST))

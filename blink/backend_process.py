@@ -1,4 +1,4 @@
-"""The backend that a worker of Dynamo starts, watches and ends."""
+"""The backend that a process starts for itself alone, watches and ends."""
 
 from __future__ import annotations
 
@@ -6,29 +6,44 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from blink.child import said_ready, spawn
-from blink.dynamo.ring_claim import RingClaim
 from blink.errors import CommandError
+from blink.ring_claim import RingClaim
+from gpu_backend.backend import DRAIN_S, STOP_S
 from ringbuffer.name import RingError, clear_name
 from ringbuffer.region import ring_path
 
+START_TIMEOUT_S = 600.0
+SLACK_S = 10.0  # beyond the bounds that the backend keeps by itself
+
 
 class BackendProcess:
-    """`blink backend` as a child. `claim` is its ring's name, which is released when the child was stopped.
-    `on_end` is told why when it ends without having been asked to.
+    """`blink backend DIRECTORY` with further arguments, as a child. `claim` is its ring's name, which is
+    released when the child was stopped. `on_end` is told why when it ends without having been asked to.
+    `start_option` is what its user gives to let it take longer to start than `start_timeout_s`.
     """
 
     def __init__(
-        self, command: Sequence[str], claim: RingClaim, *, start_timeout_s: float, end_timeout_s: float
+        self,
+        directory: Path,
+        arguments: Iterable[str],
+        claim: RingClaim,
+        *,
+        start_timeout_s: float,
+        start_option: str,
     ) -> None:
         self.ring = ring_path(claim.name)
         self._claim = claim
         self.on_end: Callable[[str], None] = lambda why: None
-        self._command = command
+        self._command = [
+            sys.executable, "-m", "blink", "backend", str(directory), f"--ring={claim.name}", *arguments,
+        ]  # fmt: skip
         self._start_timeout_s = start_timeout_s
-        self._end_timeout_s = end_timeout_s
+        self._start_option = start_option
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -39,7 +54,7 @@ class BackendProcess:
             ready = await asyncio.wait_for(said_ready(read_end), self._start_timeout_s)
         except TimeoutError:
             raise CommandError(
-                f"the backend is not ready after {self._start_timeout_s:g} s: raise --start-timeout"
+                f"the backend is not ready after {self._start_timeout_s:g} s: raise {self._start_option}"
             ) from None
         if not ready:
             raise CommandError(f"the backend ended with exit status {await self._process.wait()}")
@@ -59,10 +74,10 @@ class BackendProcess:
             process.terminate()
             process.send_signal(signal.SIGCONT)  # one that was suspended can end in order, too
             try:
-                await asyncio.wait_for(process.wait(), self._end_timeout_s)
+                await asyncio.wait_for(process.wait(), DRAIN_S + STOP_S + SLACK_S)
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        with contextlib.suppress(RingError):  # a living backend's: another worker has the name
+        with contextlib.suppress(RingError):  # a living backend's: another process has the name
             clear_name(self.ring)  # a backend that was killed leaves its ring
         self._claim.release()
