@@ -37,9 +37,9 @@ class BackendProcess:
         start_option: str,
     ) -> None:
         self.ring = ring_path(claim.name)
-        self._claim = claim
+        self.claim = claim
         self.on_end: Callable[[str], None] = lambda why: None
-        self._command = [
+        self.command = [
             sys.executable, "-m", "blink", "backend", str(directory), f"--ring={claim.name}", *arguments,
         ]  # fmt: skip
         self._start_timeout_s = start_timeout_s
@@ -49,7 +49,7 @@ class BackendProcess:
 
     async def start(self) -> None:
         """Returns once its scheduler runs. Raises CommandError when it does not."""
-        self._process, read_end = await spawn(self._command, dict(os.environ))
+        self._process, read_end = await spawn(self.command, dict(os.environ))
         try:
             ready = await asyncio.wait_for(said_ready(read_end), self._start_timeout_s)
         except TimeoutError:
@@ -80,4 +80,4 @@ class BackendProcess:
                 await process.wait()
         with contextlib.suppress(RingError):  # a living backend's: another process has the name
             clear_name(self.ring)  # a backend that was killed leaves its ring
-        self._claim.release()
+        self.claim.release()

@@ -118,8 +118,16 @@ def report_ready(ready_fd: int | None) -> None:
 @cache
 def _lease() -> tuple[int, int]:
     """The pipe of this process: children read its first end, and nobody inherits the second, which so closes
-    with this process."""
-    return os.pipe()
+    with this process. A process that is forked from this one has no part in it."""
+    ends = os.pipe()
+
+    def forget() -> None:
+        _lease.cache_clear()
+        for end in ends:
+            os.close(end)
+
+    os.register_at_fork(after_in_child=forget)
+    return ends
 
 
 async def spawn(

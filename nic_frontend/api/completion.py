@@ -26,8 +26,12 @@ from nic_frontend.text.tokenizer import Tokenizer
 DEFAULT_TOKENS = 16  # as in OpenAI's API
 
 
-async def parse_completion(body: dict[str, Any], served: Served) -> Job:
-    """`prompt` is a string, an array of strings, an array of tokens, or an array of those."""
+async def parse_completion(
+    body: dict[str, Any], served: Served, default_tokens: int | None = DEFAULT_TOKENS
+) -> Job:
+    """`prompt` is a string, an array of strings, an array of tokens, or an array of those. `default_tokens`
+    is as of Parameters.
+    """
     refuse_unsupported(body, CompletionRequest)
     request = checked(body, CompletionRequest)
     tokenizer, limits = served.tokenizer, served.limits
@@ -37,7 +41,7 @@ async def parse_completion(body: dict[str, Any], served: Served) -> Job:
         limits,
         max_tokens=request.max_tokens,
         max_tokens_field="max_tokens",
-        default_tokens=DEFAULT_TOKENS,
+        default_tokens=default_tokens,
         logprobs=told,
         prompt_logprobs=_of_prompt(request, told),
         controls=await controls_of(request, served),

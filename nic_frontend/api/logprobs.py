@@ -24,11 +24,13 @@ PART = 128  # tokens whose log-probabilities are written at once: 2 ms with 20 l
 LEAST = -9999.0  # what JSON has in the place of minus infinity, as in vLLM
 
 
-def numbers(words: Words) -> Iterator[tuple[int, float, list[tuple[int, float]]]]:
-    """Of each token its rank (0: not known), its log-probability, and the likeliest with theirs."""
+def numbers(words: Words, least: float = LEAST) -> Iterator[tuple[int, float, list[tuple[int, float]]]]:
+    """Of each token its rank (0: not known), its log-probability, and the likeliest with theirs. No
+    log-probability is less than `least`.
+    """
     first, second = logprobs(words)
     for (rank, *tokens), (own, *of_tokens) in zip(
-        first.tolist(), np.maximum(second, LEAST).tolist(), strict=True
+        first.tolist(), np.maximum(second, least).tolist(), strict=True
     ):
         yield rank, own, list(zip(tokens, of_tokens, strict=True))
 

@@ -1,0 +1,216 @@
+"""LLM: many prompts at once, and all their answers at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from blink.backend_process import START_TIMEOUT_S
+from blink.llm import options, questions
+from blink.llm.answer import Answer
+from blink.llm.engine import CLOSED, Engine
+from blink.llm.errors import BackendError, GenerationError, PromptError, told
+from blink.llm.outputs import RequestOutput
+from blink.llm.progress import Bar, progress
+from blink.llm.questions import Message, Prompt, Question
+from blink.llm.sampling import SamplingParams
+from nic_frontend.errors import ApiError
+
+CANCEL_S = 10.0  # for what was interrupted to end
+
+
+@dataclass(frozen=True)
+class _Ended:
+    index: int
+    result: RequestOutput | PromptError | BackendError
+
+
+class LLM:
+    """A model, with a backend of its own or the one that serves a ring. Threads may share it.
+
+    `options` are the flags of `blink backend` with underscores, such as max_model_len=4096, and
+    `chat_template`, `reasoning_parser` and `attach_timeout` of `blink frontend`.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        ring: str | Path | None = None,
+        revision: str | None = None,
+        start_timeout: float = START_TIMEOUT_S,
+        **options_given: Any,
+    ) -> None:
+        """`model` as of `blink serve`. `ring`: the name or the path of the ring of a backend that runs and
+        has a lease left; without, one is started. `start_timeout`: seconds until that has to serve.
+
+        Raises TypeError and ValueError for options, RuntimeError where there is no such model or ring, or the
+        backend does not start, and ValueError or FileNotFoundError for a model that cannot be served.
+        """
+        frontend, backend = options.chosen(model, ring, revision, start_timeout, options_given)
+        engine = self._engine = Engine(frontend, backend)
+        self._numbers = itertools.count()
+        # Also when nobody has this object any more, and at the end of the interpreter.
+        self._finalizer = weakref.finalize(self, engine.close)
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends what is open, gives the lease back, and ends the backend that was started. Harmless twice."""
+        self._finalizer()
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What the model's generation_config.json recommends; it is used where none are given."""
+        return SamplingParams(**self._engine.service.sampling_defaults)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | Bar = True,
+        lora_request: None = None,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Continues each prompt: a string, a list of token ids, or a dictionary with `prompt` or
+        `prompt_token_ids`, and `cache_salt`. The outputs are in the prompts' order.
+
+        `sampling_params` and `priority`, which needs scheduling_policy="priority", are for all prompts or one
+        for each. Raises GenerationError when all prompts but those that could not be answered are answered;
+        RuntimeError when nothing can be served.
+        """
+        _refuse_lora(lora_request)
+        asked = questions.listed_prompts(prompts)
+        return self._answers(
+            self._questions(asked, sampling_params, priority, chat=False), len(asked), use_tqdm
+        )
+
+    def chat(
+        self,
+        messages: list[Message] | Sequence[list[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool | Bar = True,
+        lora_request: None = None,
+        chat_template: None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Answers each conversation, which the model's chat template turns into a prompt. The text is what
+        the model says: calls of tools and thoughts are not taken out of it.
+
+        Raises as `generate` does.
+        """
+        _refuse_lora(lora_request)
+        if chat_template is not None:
+            raise ValueError("a template is for all conversations: LLM(model, chat_template=FILE)")
+        asked = questions.listed_conversations(messages)
+        wanted = {
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+            "tools": tools,
+            "chat_template_kwargs": chat_template_kwargs,
+        }
+        found = self._questions(asked, sampling_params, priority, chat=True, **wanted)
+        return self._answers(found, len(asked), use_tqdm)
+
+    def _questions(
+        self, asked: list[Any], params: Any, priority: Any, *, chat: bool, **wanted: Any
+    ) -> Iterator[Question]:
+        """Made when their turn comes. Raises ValueError where there are too few or too many of something."""
+        if params is None:
+            params = self.get_default_sampling_params()
+        each = zip(
+            asked,
+            questions.each(params, len(asked), "sampling_params"),
+            questions.each(priority, len(asked), "priority"),
+            strict=True,
+        )
+        return (Question(one, params, {**wanted, "priority": urgency}, chat) for one, params, urgency in each)
+
+    def _answers(self, asked: Iterator[Question], total: int, use_tqdm: bool | Bar) -> list[RequestOutput]:
+        service = self._engine.service
+        if self._engine.failure is not None:
+            raise RuntimeError(self._engine.failure)
+        ended: queue.SimpleQueue[_Ended | None] = queue.SimpleQueue()
+        workers = min(total, service.lease.n_slots)
+        work = self._engine.start(self._ask_all(enumerate(asked), workers, ended))
+        outputs: list[RequestOutput | None] = [None] * total
+        errors: dict[int, PromptError | BackendError] = {}
+        try:
+            with progress(total, use_tqdm) as advance:
+                while (one := ended.get()) is not None:
+                    if isinstance(one.result, RequestOutput):
+                        outputs[one.index] = one.result
+                        advance(one.result)
+                    else:
+                        errors[one.index] = one.result
+                        advance(None)
+            work.result()
+        except CancelledError:
+            raise RuntimeError(CLOSED) from None
+        except BaseException:  # Ctrl-C among them
+            work.cancel()
+            _wait_for_end(ended)
+            raise
+        if errors:
+            raise GenerationError(outputs, errors)
+        return [output for output in outputs if output is not None]
+
+    async def _ask_all(
+        self, asked: Iterator[tuple[int, Question]], workers: int, ended: queue.SimpleQueue[_Ended | None]
+    ) -> None:
+        """Each worker has one question at a time. `ended` gets None behind all others."""
+
+        async def work() -> None:
+            for index, question in asked:
+                ended.put(_Ended(index, await self._ask(index, question)))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(work())
+                    await asyncio.sleep(0)  # so that the first are submitted before the last are tokenized
+        except ExceptionGroup as group:  # faults of ours: one says enough
+            raise group.exceptions[0] from None
+        finally:
+            ended.put(None)
+
+    async def _ask(self, index: int, question: Question) -> RequestOutput | PromptError | BackendError:
+        answer = Answer(str(next(self._numbers)), question.params)
+        try:
+            await self._engine.answer(question, answer)
+        except ApiError as error:
+            return told(index, error)
+        return answer.take()
+
+
+def _refuse_lora(request: object) -> None:
+    if request is not None:
+        raise ValueError("'lora_request': LoRA is not supported; leave it out")
+
+
+def _wait_for_end(ended: queue.SimpleQueue[_Ended | None]) -> None:
+    """Until what was cancelled has given back what it held."""
+    try:
+        while ended.get(timeout=CANCEL_S) is not None:
+            pass
+    except queue.Empty:
+        pass

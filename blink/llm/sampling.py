@@ -1,0 +1,152 @@
+"""What a caller asks of answers, with the names and defaults of vLLM's classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.api.schema.generation import Generation, Likeliest
+from nic_frontend.errors import ApiError
+
+# Fields of a request (docs/api.md) that mean the same here.
+SAME = (
+    "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k",
+    "min_p", "seed", "stop", "stop_token_ids", "ignore_eos", "max_tokens", "min_tokens", "prompt_logprobs",
+    "skip_special_tokens", "include_stop_str_in_output", "allowed_token_ids", "bad_words",
+    "truncate_prompt_tokens", "thinking_token_budget",
+)  # fmt: skip
+# vLLM's that are not served, with what to do instead.
+UNSERVED = {
+    "best_of": "use n, which returns all of them",
+    "extra_args": "no plugin would read it: leave it out",
+    "flat_logprobs": "log-probabilities are a dictionary for each token: leave it out",
+    "guided_decoding": "use structured_outputs=StructuredOutputsParams(...)",
+    "logits_processors": "the GPU samples, and runs no Python: use logit_bias, bad_words, allowed_token_ids "
+    "or structured_outputs",
+    "logprob_token_ids": "use logprobs, the likeliest tokens",
+    "prompt_logprob_start": "use prompt_logprobs, which tells of the whole prompt",
+    "prompt_logprob_token_ids": "use prompt_logprobs, the likeliest tokens",
+    "repetition_detection": "use a penalty, or stop",
+    "stream_interval": "outputs that wait are combined: leave it out",
+    "trace_decode_token_ids": "use prompt_logprobs of a prompt that has these tokens",
+    "use_beam_search": "beam search is not supported: use n",
+}
+CLOSE = 0.7  # of 1, between a name and one that may have been meant
+
+
+class RequestOutputKind(Enum):
+    """What each output of a stream has: all so far, what is new, or all at the end."""
+
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
+
+
+@dataclass
+class StructuredOutputsParams:
+    """What an answer has to be: exactly one of `json` (a schema), `regex`, `choice`, `grammar` (EBNF),
+    `json_object` and `structural_tag` (docs/api.md, "Structured output").
+
+    Raises ValueError where that is not so.
+    """
+
+    json: str | dict[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+    structural_tag: str | None = None
+
+    def __post_init__(self) -> None:
+        kinds = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+        given = [name for name in kinds if getattr(self, name) is not None]
+        if len(given) != 1:
+            told = " and ".join(given) if given else "none"
+            raise ValueError(f"StructuredOutputsParams takes one of {', '.join(kinds)}; given: {told}")
+
+
+class _Fields(Generation, kw_only=True):
+    """Those of SAME, and what endpoints have under different names."""
+
+    logprobs: Likeliest | None = None
+    thinking_token_budget: int | None = None
+
+
+@dataclass
+class SamplingParams:
+    """How one prompt is answered. Raises ValueError for values that no server would take, and TypeError for
+    what is not served here, with what to use instead.
+
+    `max_tokens` None: as many tokens as fit. `seed` None: another one each time; else choice i has seed + i.
+    `logprobs`, `prompt_logprobs`: of each token, and of so many of the likeliest in its place, up to 20.
+    `truncate_prompt_tokens`: only so many of a prompt's last tokens are used.
+    """
+
+    n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True  # changes nothing, as with every tokenizer.json
+    include_stop_str_in_output: bool = False
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    structured_outputs: StructuredOutputsParams | None = None
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    thinking_token_budget: int | None = None  # of chats
+    truncate_prompt_tokens: int | None = None
+
+    def __new__(cls, *args: object, **given: object) -> SamplingParams:
+        """Python's own message for an unknown name would not say what is right."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name in known:
+                continue
+            close = difflib.get_close_matches(name, known, 1, CLOSE)
+            hint = UNSERVED.get(name) or (f"did you mean {close[0]}?" if close else "leave it out")
+            raise TypeError(f"SamplingParams has no {name!r}: {hint}")
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        self.seed = None if self.seed == -1 else self.seed  # as in vLLM
+        self.logprobs = 1 if self.logprobs is True else self.logprobs
+        self.prompt_logprobs = 1 if self.prompt_logprobs is True else self.prompt_logprobs
+        if self.stop and not self.detokenize:
+            raise ValueError("'stop' looks for text, and 'detokenize' is False: use stop_token_ids")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(f"'min_tokens' is {self.min_tokens}, more than 'max_tokens', {self.max_tokens}")
+        try:
+            checked({**self.fields(), "logprobs": self.logprobs}, _Fields)
+        except ApiError as error:
+            raise ValueError(str(error)) from error
+
+    def fields(self) -> dict[str, Any]:
+        """As a request has them, but for `logprobs`, which chats write in another way than completions."""
+        fields = {name: value for name in SAME if (value := getattr(self, name)) is not None}
+        if self.logit_bias:
+            fields["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
+        if self.structured_outputs is not None:
+            given = dataclasses.asdict(self.structured_outputs)
+            fields["structured_outputs"] = {name: value for name, value in given.items() if value is not None}
+        return fields

@@ -1,0 +1,62 @@
+"""SamplingParams: what is served has vLLM's names and defaults, and what is not is refused by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from blink import SamplingParams, StructuredOutputsParams
+from blink.llm.sampling import UNSERVED
+
+
+def test_defaults_are_those_of_vllm() -> None:
+    """Of 0.26 and later (vllm/sampling_params.py)."""
+    params = SamplingParams()
+    assert (params.n, params.temperature, params.top_p, params.top_k, params.min_p) == (1, 1.0, 1.0, 0, 0.0)
+    assert (params.max_tokens, params.min_tokens, params.seed, params.stop) == (16, 0, None, None)
+    assert (params.logprobs, params.prompt_logprobs, params.ignore_eos) == (None, None, False)
+    assert (params.detokenize, params.skip_special_tokens, params.include_stop_str_in_output) == (
+        True,
+        True,
+        False,
+    )
+    assert SamplingParams(seed=-1).seed is None
+
+
+@pytest.mark.parametrize("name", UNSERVED)
+def test_what_is_not_served_is_refused_by_name(name: str) -> None:
+    with pytest.raises(TypeError, match=f"SamplingParams has no '{name}': .+"):
+        SamplingParams(**{name: None})
+
+
+def test_a_misspelt_name_is_explained() -> None:
+    with pytest.raises(TypeError, match="'max_token': did you mean max_tokens"):
+        SamplingParams(**{"max_token": 5})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": 3.0}, "'temperature' must be at most 2"),
+        ({"top_p": 0.0}, "'top_p' must be above 0"),
+        ({"max_tokens": 0}, "'max_tokens' must be at least 1"),
+        ({"logprobs": -1}, "'logprobs' must be at least 0"),
+        ({"logprobs": 21}, "'logprobs' must be at most 20"),
+        ({"n": 0}, "'n' must be at least 1"),
+        ({"min_tokens": 20}, "'min_tokens' is 20, more than 'max_tokens', 16"),
+        ({"stop": [""]}, "'stop"),
+        ({"stop": "x", "detokenize": False}, "use stop_token_ids"),
+        ({"logit_bias": {5: 200.0}}, "at most 100"),
+        ({"temperature": "hot"}, "'temperature' must be a number"),
+    ],
+)
+def test_values_that_nobody_takes_are_refused_at_once(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SamplingParams(**fields)
+
+
+@pytest.mark.parametrize("given", [{}, {"regex": "a", "choice": ["b"]}])
+def test_a_structure_is_one_thing(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="takes one of json, regex, choice"):
+        StructuredOutputsParams(**given)
