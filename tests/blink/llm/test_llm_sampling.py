@@ -47,7 +47,7 @@ def test_a_misspelt_name_is_explained() -> None:
         ({"min_tokens": 20}, "'min_tokens' is 20, more than 'max_tokens', 16"),
         ({"stop": [""]}, "'stop"),
         ({"stop": "x", "detokenize": False}, "use stop_token_ids"),
-        ({"logit_bias": {5: 200.0}}, "at most 100"),
+        ({"logit_bias": {5: 200.0}}, "'logit_bias' has a value that it may not have"),
         ({"temperature": "hot"}, "'temperature' must be a number"),
     ],
 )
