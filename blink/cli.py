@@ -21,6 +21,7 @@ COMMANDS = {
     "serve": "serve a model: a backend and its frontends on this machine",
     "backend": "the provisioning plane alone",
     "frontend": "the HTTP server alone, for a running backend",
+    "batch": "answer a file of requests",
     "dynamo": "a worker of NVIDIA Dynamo",
     "events": "follow what a running backend's prefix cache holds",
     "bench": "measure a server, a scheduler or a transport",

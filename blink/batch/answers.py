@@ -1,0 +1,108 @@
+"""The file of a batch's answers: a line for each request, written as soon as it is answered.
+
+A batch may be stopped, or killed, at any time. The same command then goes on: what its file of answers has is
+not asked again, and a last line that is not complete is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from blink.batch.lines import Index, key_of
+from blink.errors import CommandError
+
+ID = "batch_req_"
+NUMBERED = re.compile(rf"{ID}(\d{{1,18}})")
+
+
+class _Response(msgspec.Struct):
+    status_code: Any = None
+
+
+class _Answer(msgspec.Struct):
+    id: str
+    custom_id: str | None
+    response: _Response | None = None
+
+
+class Answers:
+    """`n_failed` counts those with another status than 200, and lines that were no requests; those that the
+    file had before among them. Raises CommandError where the file is not one of answers to these lines, or
+    another batch writes to it.
+    """
+
+    def __init__(self, path: Path, index: Index) -> None:
+        self.n_failed = 0
+        self._index = index
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise CommandError(f"{path}: another blink batch writes to it") from None
+        try:
+            self._go_on(path)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _go_on(self, path: Path) -> None:
+        """Reads what the file has, and stands behind the last complete line of it."""
+        whole = 0
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break
+                whole += len(line)
+                self._know(line, f"{path}, line {number}")
+        os.ftruncate(self._file, whole)
+        os.lseek(self._file, whole, os.SEEK_SET)
+
+    def _know(self, line: bytes, where: str) -> None:
+        try:
+            answer = msgspec.json.decode(line, type=_Answer)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            raise CommandError(
+                f"{where} is no answer of a batch: give another file for the answers"
+            ) from None
+        numbered = NUMBERED.fullmatch(answer.id)
+        key = key_of(answer.custom_id, int(numbered[1]) if numbered else 0)
+        if not self._index.mark(key):
+            raise CommandError(f"{where} answers none of these requests: give another file for the answers")
+        self.n_failed += answer.response is None or answer.response.status_code != 200
+
+    def write(self, number: int, custom_id: str | None, status: int, request_id: str, body: bytes) -> None:
+        """The answer to a line; `body` is its JSON."""
+        self._write(
+            number, custom_id,
+            b'{"status_code":%d,"request_id":%b,"body":%b}' % (status, _json(request_id), body), b"null",
+        )  # fmt: skip
+        self.n_failed += status != 200
+
+    def write_error(self, number: int, custom_id: str | None, message: str) -> None:
+        """That a line is no request."""
+        self._write(number, custom_id, b"null", _json({"code": "invalid_line", "message": message}))
+        self.n_failed += 1
+
+    def _write(self, number: int, custom_id: str | None, response: bytes, error: bytes) -> None:
+        line = b'{"id":%b,"custom_id":%b,"response":%b,"error":%b}\n' % (
+            _json(f"{ID}{number}"), _json(custom_id), response, error,
+        )  # fmt: skip
+        while line:
+            line = line[os.write(self._file, line) :]
+        self._index.mark(key_of(custom_id, number))
+
+    def close(self) -> None:
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
