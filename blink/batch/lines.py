@@ -8,6 +8,7 @@ A file may be of any length: what is kept of it are some bytes for each line.
 from __future__ import annotations
 
 import hashlib
+import json
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blink.errors import CommandError
+from nic_frontend.api.fields import article
 from nic_frontend.http.json_text import read_json
 from ringbuffer.model_file import shown
 
@@ -43,14 +45,31 @@ class WrongLine(ValueError):
     """Why a line is no request."""
 
 
-class _Id(msgspec.Struct):
+class _Request(msgspec.Struct):
+    """What is in a line. `body` is JSON."""
+
     custom_id: Any = None
-
-
-class _Request(_Id):
     method: Any = None
     url: Any = None
     body: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def id(self) -> str | None:
+        """Where it has one that it may have."""
+        name = self.custom_id
+        return name if isinstance(name, str) and 0 < len(name) <= LONGEST_ID else None
+
+
+def _request(content: bytes) -> _Request:
+    """Raises ValueError for what is no JSON object."""
+    try:
+        return msgspec.json.decode(content, type=_Request)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        found = read_json(content)  # which reads what is not strict JSON, too, and says what is wrong
+    if not isinstance(found, dict):
+        raise ValueError(f"it is {article(found)}")
+    body = msgspec.Raw(json.dumps(found.pop("body", None)).encode())
+    return _Request(found.get("custom_id"), found.get("method"), found.get("url"), body)
 
 
 def lines_of(path: Path, longest: int) -> Iterator[Line]:
@@ -72,10 +91,9 @@ def lines_of(path: Path, longest: int) -> Iterator[Line]:
 def id_of(content: bytes) -> str | None:
     """A line's custom_id; None where it has none, or is no JSON."""
     try:
-        found = msgspec.json.decode(content, type=_Id).custom_id
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _request(content).id
+    except ValueError:
         return None
-    return found if isinstance(found, str) and 0 < len(found) <= LONGEST_ID else None
 
 
 def asked_by(line: Line, longest: int) -> Asked:
@@ -83,10 +101,10 @@ def asked_by(line: Line, longest: int) -> Asked:
     if not line.is_whole:
         raise WrongLine(f"the line has more than {longest} bytes")
     try:
-        found = msgspec.json.decode(line.content, type=_Request)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        found = _request(line.content)
+    except ValueError as error:
         raise WrongLine(f"the line is no JSON object: {error}") from error
-    if id_of(line.content) is None:
+    if found.id is None:
         raise WrongLine(f"'custom_id' must be a string of 1 to {LONGEST_ID} characters")
     if found.method != "POST":
         raise WrongLine(f"'method' must be \"POST\", it is {shown(found.method)}")
