@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blink.llm import LLM as LLM
+    from blink.llm import AsyncLLM as AsyncLLM
     from blink.llm import BackendError as BackendError
     from blink.llm import CompletionOutput as CompletionOutput
     from blink.llm import GenerationError as GenerationError

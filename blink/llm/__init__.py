@@ -5,9 +5,11 @@ from blink.llm.offline import LLM
 from blink.llm.outputs import CompletionOutput, Logprob, RequestOutput
 from blink.llm.questions import TextPrompt, TokensPrompt
 from blink.llm.sampling import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from blink.llm.streaming import AsyncLLM
 
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "BackendError",
     "CompletionOutput",
     "GenerationError",

@@ -42,6 +42,7 @@ class Answer:
         self._prompt: str | None = None
         self._requests: list[Request] = []
         self._prompt_logprobs: list[TokenLogprobs | None] | None = None
+        self.has_news = False  # since it was taken
 
     def begin(self, prompt: str | None, requests: list[Request], texts: TokenTexts) -> None:
         self._prompt, self._requests, self._texts = prompt, requests, texts
@@ -49,6 +50,7 @@ class Answer:
     def add(self, shown: Shown) -> None:
         """What has arrived of a choice."""
         with self._lock:
+            self.has_news = True
             choice = self._choices[shown.choice]
             choice.pieces += shown.pieces if self._params.detokenize else ()
             choice.tokens += shown.tokens
@@ -74,19 +76,24 @@ class Answer:
             entries.setdefault(other, Logprob(logprob, place, self._texts(other)))
         return entries
 
+    @property
+    def finished(self) -> bool:
+        return all(choice.finish_reason is not None for choice in self._choices)
+
     def take(self) -> RequestOutput:
         """The answer so far, or where the caller wants that what is new since the last call."""
         with self._lock:
+            self.has_news = False
             outputs = [self._output(index, choice) for index, choice in enumerate(self._choices)]
-            finished = all(output.finished() for output in outputs)
-            request = self._requests[0]
+            if not self._requests:  # aborted before it was asked
+                return RequestOutput(self.request_id, self._prompt, [], None, outputs, self.finished)
             return RequestOutput(
                 self.request_id,
                 self._prompt,
-                request.prompt.tolist(),
-                self._told_prompt(request),
+                self._requests[0].prompt.tolist(),
+                self._told_prompt(self._requests[0]),
                 outputs,
-                finished,
+                self.finished,
                 min(one.cached_tokens for one in self._requests),
             )
 

@@ -68,6 +68,7 @@ class Engine:
         service = await asyncio.shield(self._making)
         service.on_given_up = lambda: self._fail(service.given_up or "the ring is gone")
         await service.start()
+        self._places = asyncio.Semaphore(service.lease.n_slots)
         self._service = service
 
     def _fail(self, why: str) -> None:
@@ -86,6 +87,13 @@ class Engine:
             raise RuntimeError(CLOSED)
         return self._service
 
+    def check(self) -> Service:
+        """The service. Raises RuntimeError where `service` does, and when it cannot answer any more."""
+        service = self.service
+        if self.failure is not None:
+            raise RuntimeError(self.failure)
+        return service
+
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Runs `work` on the event loop. Its cancellation cancels it there."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -93,8 +101,13 @@ class Engine:
     async def answer(self, question: Question, answer: Answer) -> None:
         """Asks and returns when `answer` is complete. Cancelled, it ends the request.
 
-        Raises ApiError when there is no answer.
+        No more are asked at a time than there are slots: the others are not even tokenized. Raises ApiError
+        when there is no answer.
         """
+        async with self._places:
+            await self._answer(question, answer)
+
+    async def _answer(self, question: Question, answer: Answer) -> None:
         service = self.service
         job = await self._job(question)
         text = question.text

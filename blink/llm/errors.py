@@ -8,19 +8,25 @@ from blink.llm.outputs import RequestOutput
 from nic_frontend.errors import ApiError
 
 
-class PromptError(ValueError):
-    """A prompt, or what was asked of its answer, cannot be served. `index` is its place among the prompts."""
+def _placed(index: int | None, message: str) -> str:
+    return message if index is None else f"prompt {index}: {message}"
 
-    def __init__(self, index: int, message: str) -> None:
-        super().__init__(f"prompt {index}: {message}")
+
+class PromptError(ValueError):
+    """A prompt, or what was asked of its answer, cannot be served. `index` is its place among the prompts;
+    None where it was the only one.
+    """
+
+    def __init__(self, index: int | None, message: str) -> None:
+        super().__init__(_placed(index, message))
         self.index = index
 
 
 class BackendError(RuntimeError):
     """The backend could not answer the prompt, which may have been right."""
 
-    def __init__(self, index: int, message: str) -> None:
-        super().__init__(f"prompt {index}: {message}")
+    def __init__(self, index: int | None, message: str) -> None:
+        super().__init__(_placed(index, message))
         self.index = index
 
 
@@ -41,7 +47,7 @@ class GenerationError(RuntimeError):
         self.errors = dict(errors)
 
 
-def told(index: int, error: ApiError) -> PromptError | BackendError:
+def told(index: int | None, error: ApiError) -> PromptError | BackendError:
     """A frontend's error as a caller of Python gets it."""
     kind = PromptError if error.status == 400 else BackendError
     return kind(index, str(error))

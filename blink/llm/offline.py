@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import queue
-import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from blink.backend_process import START_TIMEOUT_S
-from blink.llm import options, questions
+from blink.llm import questions
 from blink.llm.answer import Answer
-from blink.llm.engine import CLOSED, Engine
+from blink.llm.engine import CLOSED
 from blink.llm.errors import BackendError, GenerationError, PromptError, told
+from blink.llm.model import Model
 from blink.llm.outputs import RequestOutput
 from blink.llm.progress import Bar, progress
 from blink.llm.questions import Message, Prompt, Question
@@ -33,33 +30,8 @@ class _Ended:
     result: RequestOutput | PromptError | BackendError
 
 
-class LLM:
-    """A model, with a backend of its own or the one that serves a ring. Threads may share it.
-
-    `options` are the flags of `blink backend` with underscores, such as max_model_len=4096, and
-    `chat_template`, `reasoning_parser` and `attach_timeout` of `blink frontend`.
-    """
-
-    def __init__(
-        self,
-        model: str | Path,
-        *,
-        ring: str | Path | None = None,
-        revision: str | None = None,
-        start_timeout: float = START_TIMEOUT_S,
-        **options_given: Any,
-    ) -> None:
-        """`model` as of `blink serve`. `ring`: the name or the path of the ring of a backend that runs and
-        has a lease left; without, one is started. `start_timeout`: seconds until that has to serve.
-
-        Raises TypeError and ValueError for options, RuntimeError where there is no such model or ring, or the
-        backend does not start, and ValueError or FileNotFoundError for a model that cannot be served.
-        """
-        frontend, backend = options.chosen(model, ring, revision, start_timeout, options_given)
-        engine = self._engine = Engine(frontend, backend)
-        self._numbers = itertools.count()
-        # Also when nobody has this object any more, and at the end of the interpreter.
-        self._finalizer = weakref.finalize(self, engine.close)
+class LLM(Model):
+    """Answers many prompts at a time. Threads may share it; what they ask is answered together."""
 
     def __enter__(self) -> LLM:
         return self
@@ -68,14 +40,6 @@ class LLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Ends what is open, gives the lease back, and ends the backend that was started. Harmless twice."""
-        self._finalizer()
-
-    def get_default_sampling_params(self) -> SamplingParams:
-        """What the model's generation_config.json recommends; it is used where none are given."""
-        return SamplingParams(**self._engine.service.sampling_defaults)
 
     def generate(
         self,
@@ -146,9 +110,7 @@ class LLM:
         return (Question(one, params, {**wanted, "priority": urgency}, chat) for one, params, urgency in each)
 
     def _answers(self, asked: Iterator[Question], total: int, use_tqdm: bool | Bar) -> list[RequestOutput]:
-        service = self._engine.service
-        if self._engine.failure is not None:
-            raise RuntimeError(self._engine.failure)
+        service = self._engine.check()
         ended: queue.SimpleQueue[_Ended | None] = queue.SimpleQueue()
         workers = min(total, service.lease.n_slots)
         work = self._engine.start(self._ask_all(enumerate(asked), workers, ended))
