@@ -14,7 +14,8 @@ from blink.errors import CommandError
 from nic_frontend.app import App
 from nic_frontend.service import Service
 
-BUSY = (429, 503)  # there may be room when others have ended
+DOWN = 503
+BUSY = (429, DOWN)  # there may be room when others have ended
 RETRY_S = 0.05
 MOST_WARNINGS = 20  # different ones that are told
 
@@ -42,7 +43,7 @@ class Batch:
         """
         app = App(service)
         waiting = self._waiting()
-        room = _Room(service.options.body_memory_bytes)
+        room = Room(service.options.body_memory_bytes)
 
         async def work() -> None:
             while (line := await room.next(waiting)) is not None:
@@ -82,8 +83,8 @@ class Batch:
         deadline = time.monotonic() + service.options.request_timeout_s
         while True:
             response = await post(app, asked.url, asked.body)
-            if down := failure() or service.tracker.down:
-                raise CommandError(f"{down}; the same command goes on from here")
+            if response.status == DOWN and (why := failure() or service.tracker.down):
+                raise CommandError(f"{why}; the same command goes on from here")
             if response.status not in BUSY or time.monotonic() > deadline:
                 break
             await asyncio.sleep(RETRY_S)
@@ -99,7 +100,7 @@ class Batch:
             told(warning)
 
 
-class _Room:
+class Room:
     """Lines are read when there is room for them: all that are being answered have at most `most` bytes, or
     are a single one.
     """

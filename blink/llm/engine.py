@@ -52,13 +52,19 @@ class Engine:
         self._closed = threading.Lock()  # taken by whoever closes it
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="blink", daemon=True)
+        self._thread = threading.Thread(target=self._turn, name="blink", daemon=True)
         self._thread.start()
         try:
             self.start(self._begin()).result()
         except BaseException:  # Ctrl-C among them
             self.close()
             raise
+
+    def _turn(self) -> None:
+        """The thread: the loop, until it is stopped, and the end of what came when that was under way."""
+        self._loop.run_forever()
+        self._loop.run_until_complete(cancel_others())
+        self._loop.close()
 
     async def _begin(self) -> None:
         if self._backend is not None:
@@ -95,8 +101,14 @@ class Engine:
         return service
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Runs `work` on the event loop. Its cancellation cancels it there."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Runs `work` on the event loop. Its cancellation cancels it there. Raises RuntimeError when there is
+        no loop any more.
+        """
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise RuntimeError(CLOSED) from None
 
     async def answer(self, question: Question, answer: Answer) -> None:
         """Asks and returns when `answer` is complete. Cancelled, it ends the request.
@@ -172,15 +184,11 @@ class Engine:
             finally:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
-                self._loop.close()
 
     async def _stop(self) -> Service | None:
         """Ends all that runs on the loop. Returns the service that is to be closed, if there is one."""
         self.failure = self.failure or CLOSED
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await cancel_others()
         service, self._service = self._service, None
         if service is not None:
             await service.stop()
@@ -188,3 +196,11 @@ class Engine:
             with contextlib.suppress(Exception):
                 service = await self._making
         return service
+
+
+async def cancel_others() -> None:
+    """Ends all tasks of this loop but the one that asks."""
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

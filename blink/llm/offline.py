@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -113,7 +114,9 @@ class LLM(Model):
         service = self._engine.check()
         ended: queue.SimpleQueue[_Ended | None] = queue.SimpleQueue()
         workers = min(total, service.lease.n_slots)
-        work = self._engine.start(self._ask_all(enumerate(asked), workers, ended))
+        cleaned = threading.Event()
+        work = self._engine.start(self._ask_all(enumerate(asked), workers, ended, cleaned))
+        work.add_done_callback(lambda _: ended.put(None))
         outputs: list[RequestOutput | None] = [None] * total
         errors: dict[int, PromptError | BackendError] = {}
         try:
@@ -130,16 +133,20 @@ class LLM(Model):
             raise RuntimeError(CLOSED) from None
         except BaseException:  # Ctrl-C among them
             work.cancel()
-            _wait_for_end(ended)
+            cleaned.wait(CANCEL_S)
             raise
         if errors:
             raise GenerationError(outputs, errors)
         return [output for output in outputs if output is not None]
 
     async def _ask_all(
-        self, asked: Iterator[tuple[int, Question]], workers: int, ended: queue.SimpleQueue[_Ended | None]
+        self,
+        asked: Iterator[tuple[int, Question]],
+        workers: int,
+        ended: queue.SimpleQueue[_Ended | None],
+        cleaned: threading.Event,
     ) -> None:
-        """Each worker has one question at a time. `ended` gets None behind all others."""
+        """Each worker has one question at a time. `cleaned` is set when nothing is open any more."""
 
         async def work() -> None:
             for index, question in asked:
@@ -153,7 +160,7 @@ class LLM(Model):
         except ExceptionGroup as group:  # faults of ours: one says enough
             raise group.exceptions[0] from None
         finally:
-            ended.put(None)
+            cleaned.set()
 
     async def _ask(self, index: int, question: Question) -> RequestOutput | PromptError | BackendError:
         answer = Answer(str(next(self._numbers)), question.params)
@@ -167,12 +174,3 @@ class LLM(Model):
 def _refuse_lora(request: object) -> None:
     if request is not None:
         raise ValueError("'lora_request': LoRA is not supported; leave it out")
-
-
-def _wait_for_end(ended: queue.SimpleQueue[_Ended | None]) -> None:
-    """Until what was cancelled has given back what it held."""
-    try:
-        while ended.get(timeout=CANCEL_S) is not None:
-            pass
-    except queue.Empty:
-        pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from blink import backend, frontend
 from blink.backend_process import BackendProcess
@@ -22,6 +22,12 @@ FRONTEND_FLAGS = (
     *(flag for flag in frontend.OWN_FLAGS if flag.field == "attach_timeout_s"),
     *(flag for flag in frontend.FLAGS if flag.field in OF_FRONTEND),
 )
+# What scripts for vLLM say of what has no option here, where it asks for nothing else than what is done.
+NEUTRAL = {
+    "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "dtype": "auto",
+    "enforce_eager": False, "gpu_memory_utilization": 0.9, "load_format": "auto", "seed": 0,
+    "tokenizer_mode": "auto", "trust_remote_code": False,
+}  # fmt: skip
 BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field != "model_name")
 
 
@@ -38,14 +44,9 @@ def chosen(
     Raises TypeError for an unknown keyword, ValueError for a wrong value, CommandError where there is no such
     model, and what `described_model` does for one that cannot be served.
     """
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        flag = _flag(name)
-        if value is not None and (found := _value(flag, name, value)) != defaults(_options(flag)).get(
-            flag.field
-        ):
-            values[flag.field] = found
-    for_frontend = {name: values.pop(name) for name in list(values) if name in _fields(FRONTEND_FLAGS)}
+    asked = _asked(given)
+    for_frontend = {flag.field: asked.pop(flag).value for flag in FRONTEND_FLAGS if flag in asked}
+    values = {flag.field: value for flag, (_, value) in asked.items()}
     text = str(model)
     directory = model_directory(text, revision, weights=ring is None)
     process = None
@@ -58,8 +59,8 @@ def chosen(
             start_timeout_s=start_timeout_s,
             start_option="start_timeout",
         )
-    elif values:
-        names = ", ".join(sorted(name for name in given if _flag(name).field in values))
+    elif asked:
+        names = ", ".join(sorted(name for name, _ in asked.values()))
         raise ValueError(f"{names}: give this to the backend that runs, or leave out 'ring'")
     options = FrontendOptions(
         ring=ring_path(str(ring)) if process is None else process.ring,
@@ -71,8 +72,29 @@ def chosen(
     return options, process
 
 
-def _fields(flags: tuple[Flag, ...]) -> set[str]:
-    return {flag.field for flag in flags}
+class _Asked(NamedTuple):
+    keyword: str
+    value: Any
+
+
+def _asked(given: Mapping[str, Any]) -> dict[Flag, _Asked]:
+    """What differs from what is done anyway. Raises TypeError and ValueError."""
+    asked: dict[Flag, _Asked] = {}
+    for name, value in given.items():
+        known_to_vllm = name in NEUTRAL or instead(_written(name)) is not None
+        if known_to_vllm and (value is None or (name in NEUTRAL and value == NEUTRAL[name])):
+            continue
+        flag = _flag(name)
+        if value is None:
+            continue
+        found = _value(flag, name, value)
+        if found != defaults(_options(flag)).get(flag.field):
+            asked[flag] = _Asked(name, found)
+    return asked
+
+
+def _written(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _options(flag: Flag) -> type:
@@ -83,7 +105,7 @@ def _flag(name: str) -> Flag:
     """The flag that a keyword stands for: its name or another that it is known by, or what a --no-NAME turns
     off. Raises TypeError.
     """
-    written = f"--{name.replace('_', '-')}"
+    written = _written(name)
     flags = (*FRONTEND_FLAGS, *BACKEND_FLAGS)
     for flag in flags:
         if written in (flag.name, *flag.also) or (flag.switch and _turned_off(flag, written)):
@@ -105,7 +127,7 @@ def _value(flag: Flag, name: str, value: Any) -> Any:
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be True or False, it is {value!r}")
         default = defaults(_options(flag)).get(flag.field, False)
-        is_opposite = _turned_off(flag, f"--{name.replace('_', '-')}")
+        is_opposite = _turned_off(flag, _written(name))
         return default if value == is_opposite else not default
     try:
         if flag.check is not None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import CancelledError, Future
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -31,9 +32,10 @@ class AsyncLLM(Model):
     does other things already, `await asyncio.to_thread(AsyncLLM, model)`.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._open: dict[str, _Open] = {}
+    @cached_property
+    def _open(self) -> dict[str, _Open]:
+        """By their ids."""
+        return {}
 
     async def __aenter__(self) -> AsyncLLM:
         return self

@@ -166,6 +166,7 @@ def test_ctrl_c_ends_the_script_and_its_backend(tmp_path: Path) -> None:
         assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_backend(tmp_path: Path) -> None:
     """Nor one that has forked: the child has no part in the backend."""
     forks = "\nif os.fork() == 0:\n    import time; time.sleep(600)\nllm.generate('x')\nsys.stdin.read()"
@@ -194,6 +195,7 @@ print(llm.generate("Count from 1 to 3.", SamplingParams(temperature=0), use_tqdm
         assert process.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_a_backend_that_dies_is_told(tmp_path: Path) -> None:
     """With what was answered before. Nothing waits for what cannot come."""
     asks = """
@@ -221,3 +223,22 @@ except RuntimeError as error:
         told, _ = process.communicate(timeout=WAIT_S)
         assert told.splitlines()[0].startswith("True 2000 prompt 1: the backend was killed by SIGKILL")
         assert told.splitlines()[1] == "the backend was killed by SIGKILL"
+
+
+def test_what_does_not_start_is_told_and_leaves_nothing() -> None:
+    before = set(children(os.getpid()))
+    with pytest.raises(RuntimeError, match="the backend ended with exit status 1"):
+        LLM("demo", device="cpu", max_context=1)
+    with pytest.raises(RuntimeError, match=r"not ready after 0\.01 s: raise start_timeout"):
+        LLM("demo", device="cpu", start_timeout=0.01)
+    with pytest.raises(RuntimeError, match="no directory no-such-model"):
+        LLM("no-such-model")
+    wait_until(lambda: set(children(os.getpid())) <= before, WAIT_S, "the backends end")
+
+
+def test_a_ring_without_a_lease_is_told(both: tuple[LLM, Frontend]) -> None:
+    llm, _ = both
+    ring = llm._engine._options.ring
+    assert isinstance(ring, Path)
+    with pytest.raises(RuntimeError, match="lease"):
+        LLM("demo", ring=ring)

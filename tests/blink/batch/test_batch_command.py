@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,8 @@ from mock_backend import MockBackend
 from waiting import wait_until
 
 from blink import cli
+from blink.batch.lines import Line
+from blink.batch.run import Room
 
 Lines = Callable[..., Path]
 
@@ -207,21 +210,38 @@ def test_another_file_is_not_written_to(
     assert out.read_text() == answers
 
 
-def test_memory_is_bounded_by_bytes_of_lines(
-    start_backend: StartBackend, model_dir: Path, requests: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines wait to be read while those before them are answered."""
-    from blink.batch.run import _Room
+def test_lines_are_read_when_there_is_room_for_them() -> None:
+    async def scenario() -> None:
+        room, lines = (
+            Room(100),
+            iter([Line(n, b"x" * size, True) for n, size in enumerate((40, 60, 1, 500), 1)]),
+        )
+        first, second = await room.next(lines), await room.next(lines)
+        assert first is not None
+        assert second is not None
+        third = asyncio.create_task(room.next(lines))
+        fourth = asyncio.create_task(room.next(lines))
+        await asyncio.sleep(0.01)
+        assert not third.done()
+        room.leave(first)
+        small = await third
+        assert small is not None
+        room.leave(small)
+        await asyncio.sleep(0.01)
+        assert not fourth.done()
+        room.leave(second)
+        large = await fourth  # longer than all may be together, and alone
+        assert large is not None
+        assert len(large.content) == 500
+        room.leave(large)
+        assert await room.next(lines) is None
 
-    most: list[int] = []
-    leave = _Room.leave
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 
-    def watched(self: Any, line: Any) -> None:
-        most.append(self._held)
-        leave(self, line)
 
-    monkeypatch.setattr(_Room, "leave", watched)
+@pytest.mark.slow
+def test_large_lines_are_answered(start_backend: StartBackend, model_dir: Path, requests: Lines) -> None:
+    """More of them than may be open together, whatever the slots say."""
     path = requests(*(completion(f"r{i}", user="x" * (6 << 20)) for i in range(14)))
-    status, _ = batch(start_backend(), model_dir, path)
-    assert status == 0
-    assert max(most) <= 64 << 20
+    status, answers = batch(start_backend(), model_dir, path)
+    assert (status, len(answers)) == (0, 14)

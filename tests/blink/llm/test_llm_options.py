@@ -31,6 +31,7 @@ def flags(**given: Any) -> list[str]:
         ({"no_prefix_cache": True}, ["--no-prefix-cache"]),
         ({"batch_invariant": True}, ["--batch-invariant"]),
         ({"batch_invariant": False}, []),
+        ({"tensor_parallel_size": 1, "dtype": "auto", "seed": None, "enforce_eager": False}, []),
     ],
 )
 def test_keywords_are_flags(given: dict[str, Any], expected: list[str]) -> None:
