@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, Likeliest
 from nic_frontend.errors import ApiError
+
+T = TypeVar("T")
 
 # Fields of a request (docs/api.md) that mean the same here.
 SAME = (
@@ -33,6 +36,7 @@ UNSERVED = {
     "repetition_detection": "use a penalty, or stop",
     "stream_interval": "outputs that wait are combined: leave it out",
     "trace_decode_token_ids": "use prompt_logprobs of a prompt that has these tokens",
+    "skip_reading_prefix_cache": "use a cache_salt of the prompt's own",
     "use_beam_search": "beam search is not supported: use n",
 }
 CLOSE = 0.7  # of 1, between a name and one that may have been meant
@@ -79,6 +83,28 @@ class _Fields(Generation, kw_only=True):
     thinking_token_budget: int | None = None
 
 
+def explaining(params: type[T]) -> type[T]:
+    """A dataclass whose constructor says what is right where Python would only name an unknown keyword. Those
+    of UNSERVED are taken where they ask for nothing.
+    """
+    construct = params.__init__
+
+    @functools.wraps(construct)
+    def explained(self: T, *args: Any, **given: Any) -> None:
+        known = [field.name for field in dataclasses.fields(params)]  # type: ignore[arg-type]
+        for name in [name for name in given if name not in known]:
+            if name in UNSERVED and not given.pop(name):
+                continue
+            close = difflib.get_close_matches(name, known, 1, CLOSE)
+            hint = UNSERVED.get(name) or (f"did you mean {close[0]}?" if close else "leave it out")
+            raise TypeError(f"{params.__name__} has no {name!r}: {hint}")
+        construct(self, *args, **given)
+
+    params.__init__ = explained  # type: ignore[method-assign, assignment]
+    return params
+
+
+@explaining
 @dataclass
 class SamplingParams:
     """How one prompt is answered. Raises ValueError for values that no server would take, and TypeError for
@@ -116,17 +142,6 @@ class SamplingParams:
     bad_words: list[str] | None = None
     thinking_token_budget: int | None = None  # of chats
     truncate_prompt_tokens: int | None = None
-
-    def __new__(cls, *args: object, **given: object) -> SamplingParams:
-        """Python's own message for an unknown name would not say what is right."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in given:
-            if name in known:
-                continue
-            close = difflib.get_close_matches(name, known, 1, CLOSE)
-            hint = UNSERVED.get(name) or (f"did you mean {close[0]}?" if close else "leave it out")
-            raise TypeError(f"SamplingParams has no {name!r}: {hint}")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self.seed = None if self.seed == -1 else self.seed  # as in vLLM

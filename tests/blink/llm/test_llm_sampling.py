@@ -27,12 +27,13 @@ def test_defaults_are_those_of_vllm() -> None:
 @pytest.mark.parametrize("name", UNSERVED)
 def test_what_is_not_served_is_refused_by_name(name: str) -> None:
     with pytest.raises(TypeError, match=f"SamplingParams has no '{name}': .+"):
-        SamplingParams(**{name: None})
+        SamplingParams(**{name: True})
+    assert SamplingParams(**{name: None}) == SamplingParams(**{name: []})
 
 
 def test_a_misspelt_name_is_explained() -> None:
     with pytest.raises(TypeError, match="'max_token': did you mean max_tokens"):
-        SamplingParams(**{"max_token": 5})
+        SamplingParams(**{"max_token": None})
 
 
 @pytest.mark.parametrize(
