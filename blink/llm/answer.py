@@ -46,6 +46,7 @@ class Answer:
 
     def begin(self, prompt: str | None, requests: list[Request], texts: TokenTexts) -> None:
         self._prompt, self._requests, self._texts = prompt, requests, texts
+        self._prompt_tokens: list[int] = requests[0].prompt.tolist()  # once: a stream has many outputs
 
     def add(self, shown: Shown) -> None:
         """What has arrived of a choice."""
@@ -90,7 +91,7 @@ class Answer:
             return RequestOutput(
                 self.request_id,
                 self._prompt,
-                self._requests[0].prompt.tolist(),
+                self._prompt_tokens,
                 self._told_prompt(self._requests[0]),
                 outputs,
                 self.finished,

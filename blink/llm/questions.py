@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, cast
 
 from blink.llm.sampling import SamplingParams
-from nic_frontend.api.fields import article, is_token_list
+from nic_frontend.api.fields import is_token_list
 from nic_frontend.errors import bad_request
 
 
@@ -64,11 +64,19 @@ def _prompt_fields(prompt: Any) -> dict[str, Any]:
     if not (isinstance(given, str) and tokens is None) and not is_token_list(given):
         raise bad_request(
             "a prompt is a string, a list of token ids, or a dictionary with 'prompt' or 'prompt_token_ids'; "
-            f"this is {article(given)}",
+            f"this is {_kind(given)}",
             "prompt",
         )
     salt = found.get("cache_salt")
     return {"prompt": given} if salt is None else {"prompt": given, "cache_salt": salt}
+
+
+def _kind(value: Any) -> str:
+    """As Python's users call it."""
+    if isinstance(value, list):
+        others = {type(item).__name__ for item in value} - {"int"}
+        return f"a list with {' and '.join(sorted(others))}"
+    return f"of type {type(value).__name__}"
 
 
 def listed_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Any]:

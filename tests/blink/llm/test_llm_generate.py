@@ -124,15 +124,18 @@ def test_log_probabilities(start_backend: StartBackend, make_llm: MakeLLM) -> No
 
 
 def test_a_wrong_prompt_costs_no_other_its_answer(start_backend: StartBackend, make_llm: MakeLLM) -> None:
-    prompts: list[Any] = [PROMPT, [99999], "", {"prompt": "x", "multi_modal_data": 1}, 5, [1] * 600, PROMPT]
-    with pytest.raises(GenerationError, match=r"prompt 1: .* 99999; .*\(5 of 7 prompts failed") as raised:
+    wrong: list[Any] = [[99999], "", {"prompt": "x", "multi_modal_data": 1}, 5, [1] * 600, [1, "x"], None]
+    prompts = [PROMPT, *wrong, PROMPT]
+    with pytest.raises(GenerationError, match=r"prompt 1: .* 99999; .*\(7 of 9 prompts failed") as raised:
         make_llm(start_backend()).generate(prompts, SamplingParams(max_tokens=2), use_tqdm=False)
     outputs, errors = raised.value.outputs, raised.value.errors
-    assert [output is not None for output in outputs] == [True, False, False, False, False, False, True]
-    assert sorted(errors) == [1, 2, 3, 4, 5]
+    assert [output is not None for output in outputs] == [True, *[False] * 7, True]
+    assert sorted(errors) == [1, 2, 3, 4, 5, 6, 7]
     assert all(isinstance(error, PromptError) and error.index == i for i, error in errors.items())
     assert "'multi_modal_data'" in str(errors[3])
+    assert str(errors[4]).endswith("this is of type int")
     assert "maximum context length is 512" in str(errors[5])
+    assert str(errors[6]).endswith("this is a list with str")
 
 
 def test_conversations(start_backend: StartBackend, make_llm: MakeLLM) -> None:
