@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from blink.backend_process import START_TIMEOUT_S
 from blink.llm import options
 from blink.llm.engine import Engine
+from blink.llm.questions import Question
 from blink.llm.sampling import SamplingParams
 
 
@@ -24,24 +27,37 @@ class Model:
         *,
         ring: str | Path | None = None,
         revision: str | None = None,
+        seed: int | None = None,
         start_timeout: float = START_TIMEOUT_S,
         **options_given: Any,
     ) -> None:
         """`model` as of `blink serve`. `ring`: the name or the path of the ring of a backend that runs and
-        has a lease left; without, one is started. `start_timeout`: seconds until that has to serve.
+        has a lease left; without, one is started. `seed`: prompts without a seed get one that follows from
+        this and from how many were asked before, so that a program says the same when it runs again.
+        `start_timeout`: seconds until the backend has to serve.
 
         Raises TypeError and ValueError for options, RuntimeError where there is no such model or ring, or the
         backend does not start, and ValueError or FileNotFoundError for a model that cannot be served.
         """
         frontend, backend = options.chosen(model, ring, revision, start_timeout, options_given)
         engine = self._engine = Engine(frontend, backend)
-        self._numbers = itertools.count()
+        self._seed = seed
+        self._numbers = itertools.count()  # of prompts
         # Also when nobody has this object any more, and at the end of the interpreter.
         self._finalizer = weakref.finalize(self, engine.close)
 
     def close(self) -> None:
         """Ends what is open, gives the lease back, and ends the backend that was started. Harmless twice."""
         self._finalizer()
+
+    def _number(self, question: Question) -> tuple[int, Question]:
+        """The next number, and the question with the seed that it has by that, if it is to have one."""
+        number = next(self._numbers)
+        if self._seed is None or question.params.seed is not None:
+            return number, question
+        digest = hashlib.blake2b(f"{self._seed} {number}".encode(), digest_size=8).digest()
+        seed = int.from_bytes(digest, "little") >> 1
+        return number, replace(question, wanted={**question.wanted, "seed": seed})
 
     def get_default_sampling_params(self) -> SamplingParams:
         """What the model's generation_config.json recommends; it is used where none are given."""

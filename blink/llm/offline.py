@@ -115,7 +115,8 @@ class LLM(Model):
         ended: queue.SimpleQueue[_Ended | None] = queue.SimpleQueue()
         workers = min(total, service.lease.n_slots)
         cleaned = threading.Event()
-        work = self._engine.start(self._ask_all(enumerate(asked), workers, ended, cleaned))
+        numbered = ((index, *self._number(question)) for index, question in enumerate(asked))
+        work = self._engine.start(self._ask_all(numbered, workers, ended, cleaned))
         work.add_done_callback(lambda _: ended.put(None))
         outputs: list[RequestOutput | None] = [None] * total
         errors: dict[int, PromptError | BackendError] = {}
@@ -141,7 +142,7 @@ class LLM(Model):
 
     async def _ask_all(
         self,
-        asked: Iterator[tuple[int, Question]],
+        asked: Iterator[tuple[int, int, Question]],
         workers: int,
         ended: queue.SimpleQueue[_Ended | None],
         cleaned: threading.Event,
@@ -149,8 +150,8 @@ class LLM(Model):
         """Each worker has one question at a time. `cleaned` is set when nothing is open any more."""
 
         async def work() -> None:
-            for index, question in asked:
-                ended.put(_Ended(index, await self._ask(index, question)))
+            for index, number, question in asked:
+                ended.put(_Ended(index, await self._ask(index, number, question)))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -162,8 +163,10 @@ class LLM(Model):
         finally:
             cleaned.set()
 
-    async def _ask(self, index: int, question: Question) -> RequestOutput | PromptError | BackendError:
-        answer = Answer(str(next(self._numbers)), question.params)
+    async def _ask(
+        self, index: int, number: int, question: Question
+    ) -> RequestOutput | PromptError | BackendError:
+        answer = Answer(str(number), question.params)
         try:
             await self._engine.answer(question, answer)
         except ApiError as error:

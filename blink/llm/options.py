@@ -25,8 +25,9 @@ FRONTEND_FLAGS = (
 # What scripts for vLLM say of what has no option here, where it asks for nothing else than what is done.
 NEUTRAL = {
     "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "dtype": "auto",
-    "enforce_eager": False, "gpu_memory_utilization": 0.9, "load_format": "auto", "seed": 0,
-    "tokenizer_mode": "auto", "trust_remote_code": False,
+    "enable_lora": False, "enforce_eager": False, "gpu_memory_utilization": 0.9, "load_format": "auto",
+    "max_lora_rank": 16, "swap_space": 4, "tokenizer_mode": "auto", "tokenizer_revision": None,
+    "trust_remote_code": False,
 }  # fmt: skip
 BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field != "model_name")
 

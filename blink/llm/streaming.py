@@ -105,7 +105,8 @@ class AsyncLLM(Model):
     ) -> AsyncGenerator[RequestOutput, None]:
         loop, engine = asyncio.get_running_loop(), self._engine
         engine.check()
-        name = request_id if request_id is not None else str(next(self._numbers))
+        number, question = self._number(question)
+        name = request_id if request_id is not None else str(number)
         if name in self._open:
             raise ValueError(
                 f"the request_id {name!r} is that of an open request: give another, or leave it out"

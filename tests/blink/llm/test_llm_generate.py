@@ -84,6 +84,22 @@ def test_parameters_may_be_one_for_each(start_backend: StartBackend, make_llm: M
         llm.generate(["x"], each)
 
 
+def test_a_seed_for_all_makes_each_repeatable(start_backend: StartBackend, make_llm: MakeLLM) -> None:
+    seeds = []
+    for seed in (5, 5, 6, None, None):
+        backend = start_backend()
+        llm = make_llm(backend, seed=seed)
+        for _ in range(2):
+            llm.generate([[20], [21], [22]], SamplingParams(max_tokens=1), use_tqdm=False)
+        llm.generate(PROMPT, SamplingParams(max_tokens=1, seed=9), use_tqdm=False)
+        rows = sorted((int(row.prompt[0]), int(row.descriptor["seed"])) for row in backend.accepted)
+        assert (10, 9) in rows
+        seeds.append(rows)
+        assert len({number for _, number in rows}) == 7
+    assert seeds[0] == seeds[1]
+    assert len({tuple(rows) for rows in seeds}) == 4
+
+
 def test_text_ends_before_a_stop_string(
     start_backend: StartBackend, make_llm: MakeLLM, model_dir: Path
 ) -> None:
