@@ -28,7 +28,7 @@ CANCEL_S = 10.0  # for what was interrupted to end
 @dataclass(frozen=True)
 class _Ended:
     index: int
-    result: RequestOutput | PromptError | BackendError
+    result: Answer | PromptError | BackendError
 
 
 class LLM(Model):
@@ -99,12 +99,17 @@ class LLM(Model):
     def _questions(
         self, asked: list[Any], params: Any, priority: Any, *, chat: bool, **wanted: Any
     ) -> Iterator[Question]:
-        """Made when their turn comes. Raises ValueError where there are too few or too many of something."""
+        """Made when their turn comes. Raises ValueError where there are too few or too many of something, and
+        TypeError for what are no parameters.
+        """
         if params is None:
             params = self.get_default_sampling_params()
+        listed = questions.each(params, len(asked), "sampling_params")
+        for one in listed:
+            questions.check_params(one)
         each = zip(
             asked,
-            questions.each(params, len(asked), "sampling_params"),
+            listed,
             questions.each(priority, len(asked), "priority"),
             strict=True,
         )
@@ -123,9 +128,9 @@ class LLM(Model):
         try:
             with progress(total, use_tqdm) as advance:
                 while (one := ended.get()) is not None:
-                    if isinstance(one.result, RequestOutput):
-                        outputs[one.index] = one.result
-                        advance(one.result)
+                    if isinstance(one.result, Answer):
+                        output = outputs[one.index] = one.result.take()  # here: it may take a while
+                        advance(output)
                     else:
                         errors[one.index] = one.result
                         advance(None)
@@ -163,15 +168,13 @@ class LLM(Model):
         finally:
             cleaned.set()
 
-    async def _ask(
-        self, index: int, number: int, question: Question
-    ) -> RequestOutput | PromptError | BackendError:
+    async def _ask(self, index: int, number: int, question: Question) -> Answer | PromptError | BackendError:
         answer = Answer(str(number), question.params)
         try:
             await self._engine.answer(question, answer)
         except ApiError as error:
             return told(index, error)
-        return answer.take()
+        return answer
 
 
 def _refuse_lora(request: object) -> None:

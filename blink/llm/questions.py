@@ -99,6 +99,13 @@ def listed_conversations(messages: list[Message] | Sequence[list[Message]]) -> l
     ]
 
 
+def check_params(params: object) -> None:
+    """Raises TypeError for what are no SamplingParams of ours."""
+    if not isinstance(params, SamplingParams):
+        kind = type(params)
+        raise TypeError(f"sampling_params are blink.SamplingParams, not {kind.__module__}.{kind.__name__}")
+
+
 def each(values: Any, n: int, name: str) -> list[Any]:
     """One value for each of `n` prompts, where one for all may be given. Raises ValueError."""
     if not isinstance(values, Sequence) or isinstance(values, str):

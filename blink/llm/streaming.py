@@ -15,7 +15,7 @@ from blink.llm.engine import CLOSED
 from blink.llm.errors import told
 from blink.llm.model import Model
 from blink.llm.outputs import RequestOutput
-from blink.llm.questions import Message, Prompt, Question
+from blink.llm.questions import Message, Prompt, Question, check_params
 from blink.llm.sampling import RequestOutputKind, SamplingParams
 from nic_frontend.errors import ApiError
 
@@ -98,7 +98,9 @@ class AsyncLLM(Model):
     def _params(
         self, given: SamplingParams | None, priority: int | None
     ) -> tuple[SamplingParams, dict[str, Any]]:
-        return given or self.get_default_sampling_params(), {"priority": priority}
+        params = self.get_default_sampling_params() if given is None else given
+        check_params(params)
+        return params, {"priority": priority}
 
     async def _stream(
         self, question: Question, request_id: str | None

@@ -82,6 +82,8 @@ def test_parameters_may_be_one_for_each(start_backend: StartBackend, make_llm: M
     assert len(tokens_of(long)[0]) == 512 - len(PROMPT)
     with pytest.raises(ValueError, match="sampling_params has 2 entries for 1 prompts"):
         llm.generate(["x"], each)
+    with pytest.raises(TypeError, match=r"are blink\.SamplingParams, not builtins\.dict"):
+        llm.generate("x", {"n": 2})  # type: ignore[arg-type]
 
 
 def test_a_seed_for_all_makes_each_repeatable(start_backend: StartBackend, make_llm: MakeLLM) -> None:
