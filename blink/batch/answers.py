@@ -67,8 +67,8 @@ class Answers:
 
     def _know(self, line: bytes, where: str) -> None:
         try:
-            answer = msgspec.json.decode(line, type=_Answer)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            answer = _answer(line)
+        except (ValueError, RecursionError):
             raise CommandError(
                 f"{where} is no answer of a batch: give another file for the answers"
             ) from None
@@ -106,3 +106,13 @@ class Answers:
 
 def _json(value: object) -> bytes:
     return json.dumps(value).encode()
+
+
+def _answer(line: bytes) -> _Answer:
+    """Raises ValueError for what is none."""
+    try:
+        return msgspec.json.decode(line, type=_Answer)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # lone surrogates, which a request may have: no strict JSON
+        return msgspec.convert(json.loads(line), _Answer)

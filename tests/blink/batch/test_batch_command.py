@@ -128,6 +128,24 @@ def test_what_is_answered_is_not_asked_again(
     assert third.accepted == []
 
 
+def test_names_and_answers_may_have_lone_surrogates(
+    start_backend: StartBackend, model_dir: Path, requests: Lines
+) -> None:
+    """As clients send them, who cut texts in the middle of a character."""
+    chat = {"messages": [{"role": "user", "content": "\ud83d"}]}
+    lines = [
+        completion("\ud83d"),
+        {"custom_id": "b", "method": "POST", "url": "/v1/chat/completions", "body": chat},
+        {"custom_id": "\ud83d\ud83d", "method": "\ud83d", "url": "", "body": {}},
+    ]
+    status, answers = batch(start_backend(), model_dir, requests(*lines))
+    assert status == 1
+    assert {answer["custom_id"] for answer in answers} == {"\ud83d", "b", "\ud83d\ud83d"}
+    again = start_backend()
+    assert batch(again, model_dir, requests(*lines)) == (1, answers)
+    assert again.accepted == []
+
+
 def test_all_answered_is_success(start_backend: StartBackend, model_dir: Path, requests: Lines) -> None:
     """With far more lines than slots, and requests of several choices."""
     backend = start_backend(n_slots=16)
@@ -188,6 +206,8 @@ def test_a_backend_that_ends_loses_nothing(
     ("answers", "message"),
     [
         ("nonsense\n", "line 1 is no answer of a batch"),
+        ("[1]\n", "line 1 is no answer of a batch"),
+        ('{"id":"batch_req_1","custom_id":5}\n', "line 1 is no answer of a batch"),
         (
             '{"id":"batch_req_1","custom_id":"other","response":null}\n',
             "line 1 answers none of these requests",

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from blink.batch.lines import Index, Line, WrongLine, asked_by, id_of, key_of, lines_of
+from blink.batch.lines import LONGEST_ID, Index, Line, WrongLine, asked_by, id_of, key_of, lines_of
 from blink.errors import CommandError
 
 LONGEST = 1000
@@ -65,6 +67,28 @@ def test_what_is_no_json_is_told(content: bytes) -> None:
     assert id_of(content) is None
     with pytest.raises(WrongLine, match="the line is no JSON object"):
         asked_by(Line(1, content, True), LONGEST)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.characters(), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["custom_id", "method", "url", "body", "stream"])
+KNOWN = st.sampled_from(["a", "POST", "/v1/completions", {"stream": True}, {"prompt": "x"}])
+
+
+@given(st.binary(max_size=200) | st.dictionaries(NAMES, VALUES | KNOWN).map(lambda d: json.dumps(d).encode()))
+def test_any_line_is_a_request_or_is_told(content: bytes) -> None:
+    name = id_of(content)
+    assert name is None or 0 < len(name) <= LONGEST_ID
+    try:
+        asked = asked_by(Line(1, content, True), LONGEST)
+    except WrongLine as error:
+        str(error).encode()  # which a file can hold
+    else:
+        assert name is not None
+        assert asked.body.lstrip().startswith(b"{")
 
 
 def test_a_body_that_does_not_stream_may_say_so() -> None:
