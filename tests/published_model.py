@@ -17,7 +17,12 @@ from ringbuffer.token_bytes import byte_level_alphabet, is_byte_level
 PUBLISHED = Path(__file__).with_name("published")
 FAMILIES = tuple(sorted(folder.name for folder in PUBLISHED.iterdir() if folder.is_dir()))
 # Families that are published with the tokenizer of another one.
-TOKENIZERS = {"gemma-3-12b": "gemma-3-1b", "ministral": "mistral-nemo", "qwen3-moe": "qwen3"}
+TOKENIZERS = {
+    "gemma-3-12b": "gemma-3-1b",
+    "ministral": "mistral-nemo",
+    "ministral-3": "mistral-nemo",
+    "qwen3-moe": "qwen3",
+}
 # Of families whose licences do not let theirs be copied: ours, with the same marks.
 TEMPLATES = {
     "llama-2": "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}",

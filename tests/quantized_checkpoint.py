@@ -99,6 +99,13 @@ LAYOUTS = {
         {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head", "*.mlp.gate"]},
         USUAL, of_tensor, beside={"input_scale": 0.02},
     ),
+    "fp8-tensor-static-inverse": Layout(  # Ministral 3
+        {
+            "quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None,
+            "dequantize": False, "modules_to_not_convert": ["model.vision_tower", "lm_head", "mlp.gate"],
+        },
+        USUAL, of_tensor, "_scale_inv", beside={"activation_scale": 0.02},
+    ),
     "fp8-everything": Layout(  # a head and a router, too
         {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": None},
         "nothing", of_tensor, "_scale_inv",

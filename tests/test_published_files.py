@@ -48,6 +48,7 @@ EXPECTED = {
         {"temperature": 0.6, "top_p": 0.9}, "assistant<|end_header_id|>",
     ),
     "ministral": Expected(("</s>",), 32768, (None,), {}, "[/INST]"),
+    "ministral-3": Expected(("</s>",), 262144, (None,), {}, "[/INST]"),
     "mistral-nemo": Expected(("</s>",), 1024000, (None,), {}, "[/INST]"),
     "phi-3": Expected(
         ("<|endoftext|>", "<|assistant|>", "<|end|>"), 4096, (2047,), {}, "<|assistant|>\n",
@@ -104,7 +105,7 @@ def test_the_description(family: str, directory: Path, model: Model) -> None:
     fields = {**raw, **raw.get("text_config", {})}
     assert (model.max_context, model.windows) == (expected.context, expected.windows)
     assert (model.hidden, model.n_layers) == (fields["hidden_size"], fields["num_hidden_layers"])
-    assert (model.vocab_size, model.dtype) == (fields["vocab_size"], raw["torch_dtype"])
+    assert (model.vocab_size, model.dtype) == (fields["vocab_size"], raw.get("torch_dtype") or raw["dtype"])
 
 
 def test_answers_end(family: str, model: Model, tokenizer: Tokenizer) -> None:

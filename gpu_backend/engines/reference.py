@@ -132,6 +132,8 @@ class ReferenceEngine:
                 record[name] = address(weight)
             record["rope"] = tables[layer.rope]
             record["window"] = layer.window or 0
+            if (growth := layer.rope.growth) is not None:
+                record["growth_beta"], record["growth_context"] = growth.beta, growth.context
             if limits.kv_fp8:
                 record["k_scale"] = checkpoint.cache_scale(layer.k_scale)
                 record["v_scale"] = checkpoint.cache_scale(layer.v_scale)

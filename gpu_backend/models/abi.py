@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 
 
-MODEL_LAYOUT_HASH = 0x239c3928d1beeb73
+MODEL_LAYOUT_HASH = 0xf6b22eb3d645b11d
 
 
 class Activation(IntEnum):
@@ -15,10 +15,10 @@ class Activation(IntEnum):
 
 
 Layer = np.dtype({
-    "names": ["input_norm", "qkv", "qkv_bias", "q_norm", "k_norm", "o", "attention_out_norm", "mlp_norm", "router", "gate_up", "down", "mlp_out_norm", "rope", "window", "k_scale", "v_scale", "reserved"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<f4", "<f4", "<u4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116],
-    "itemsize": 120,
+    "names": ["input_norm", "qkv", "qkv_bias", "q_norm", "k_norm", "o", "attention_out_norm", "mlp_norm", "router", "gate_up", "down", "mlp_out_norm", "rope", "window", "k_scale", "v_scale", "growth_beta", "growth_context", "reserved"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124],
+    "itemsize": 128,
 })
 
 Model = np.dtype({

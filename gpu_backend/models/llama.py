@@ -7,6 +7,8 @@ from gpu_backend.models.description import Model
 from gpu_backend.models.fields import Fields
 from gpu_backend.models.rope import Rope, read_rope
 
+PLAIN = Style()
+
 
 def rope_of(fields: Fields, default_theta: float = 10000.0) -> Rope:
     """The rotation that all layers share."""
@@ -23,14 +25,12 @@ def llama(fields: Fields) -> Model:
     return decoder(fields, Style(), all_layers(fields, rope_of(fields)), all_layers(fields, None))
 
 
-def mistral(fields: Fields) -> Model:
+def mistral(fields: Fields, style: Style = PLAIN) -> Model:
     """MistralForCausalLM: all layers have one window, or none (MistralConfig's default is 4096)."""
     fields = fields.defaulted(
         rms_norm_eps=1e-6, max_position_embeddings=131072, num_key_value_heads=8, sliding_window=4096
     )
-    return decoder(
-        fields, Style(), all_layers(fields, rope_of(fields)), all_layers(fields, window_of(fields))
-    )
+    return decoder(fields, style, all_layers(fields, rope_of(fields)), all_layers(fields, window_of(fields)))
 
 
 def ministral(fields: Fields) -> Model:

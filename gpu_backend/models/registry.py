@@ -18,6 +18,7 @@ from gpu_backend.models.ends_of_turns import TokenizerEnds, ends_of_turns, read_
 from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
 from gpu_backend.models.gemma import gemma3, gemma3_conditional
 from gpu_backend.models.llama import llama, ministral, mistral
+from gpu_backend.models.mistral3 import ministral3, mistral3_conditional
 from gpu_backend.models.phi import phi3
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.models.quantization_config import read_quantization
@@ -31,6 +32,8 @@ ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
     "Gemma3ForConditionalGeneration": gemma3_conditional,
     "LlamaForCausalLM": llama,
     "MinistralForCausalLM": ministral,
+    "Ministral3ForCausalLM": ministral3,
+    "Mistral3ForConditionalGeneration": mistral3_conditional,
     "MistralForCausalLM": mistral,
     "Phi3ForCausalLM": phi3,
     "Qwen2ForCausalLM": qwen2,

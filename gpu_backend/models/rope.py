@@ -9,6 +9,7 @@ The kernels know one form alone: a table with a frequency and a magnitude for ea
   matrices are loaded in the order of `head_order`, so that the pairs that turn lie where the kernels look
   for them, and the other pairs have the frequency 0. The product of a query and a key does not depend on
   the order of their dimensions.
+- Queries alone may grow with their position (QueryGrowth), which is no matter of the table.
 - A softmax scale other than 1 / sqrt(head_dim) is a magnitude too, its square root on queries and keys each.
 
 The formulas are those of transformers' modeling_rope_utils.py, in its precision.
@@ -48,17 +49,27 @@ class Scaling(Protocol):
 
 
 @dataclass(frozen=True)
+class QueryGrowth:
+    """Queries are multiplied by 1 + beta * log(1 + floor(position / context)), `context` in tokens, so that
+    attention stays sharp over texts longer than those of training (Llama 4, Ministral 3)."""
+
+    beta: float
+    context: int
+
+
+@dataclass(frozen=True)
 class Rope:
     """The rotation of one layer's queries and keys.
 
     `dims`: the dimensions of a head that turn, an even number. `score_scale`: what attention's scores are
-    to be multiplied by, beyond 1 / sqrt(head_dim).
+    to be multiplied by, beyond 1 / sqrt(head_dim). `growth`: what queries are multiplied by, None: nothing.
     """
 
     theta: float
     dims: int
     scaling: Scaling | None = None
     score_scale: float = 1.0
+    growth: QueryGrowth | None = None
 
     def table(self, head_dim: int, context: int) -> NDArray[np.float32]:
         """[head_dim / 2][2] fp32: radians per position, and the magnitude, of each pair of dimensions.

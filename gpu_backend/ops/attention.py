@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_backend.element import Element
+from gpu_backend.models.rope import QueryGrowth
 from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
 
 
@@ -29,7 +30,8 @@ class Heads:
 
 @dataclass(frozen=True)
 class Reach:
-    """What layers share whose queries and keys turn alike, and whose tokens see equally many keys.
+    """What layers share whose queries and keys turn alike, whose queries grow alike, and whose tokens see
+    equally many keys.
 
     `rope` [1][head_dim] fp32 has the frequency and the magnitude of each pair of dimensions (RopePair of
     kernels/ops/attention/rope.h). `window`: keys that a token sees, itself included; None: all. `index`: the
@@ -39,6 +41,12 @@ class Reach:
     index: int
     rope: Matrix
     window: int | None
+    growth: QueryGrowth | None = None
+
+    @property
+    def growth_operands(self) -> tuple[float, int]:
+        """`growth_beta` and `growth_context` of kernels, which only those read that have such queries."""
+        return (self.growth.beta, self.growth.context) if self.growth else (0.0, 1)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from gpu_backend.kernel_abi.attention_plan import SPLIT_PLAN_THREADS, KvSplit
 from gpu_backend.kernel_abi.decode_unit_sm90 import (
     ATTENTION_SHARED_BYTES,
     ATTENTION_THREADS,
+    GROWING_QUERIES,
     LARGEST_WIDE_HEAD,
     UNIT_HEADS,
     WIDE_UNIT_HEADS,
@@ -30,7 +31,7 @@ from gpu_backend.kernel_abi.decode_unit_sm90 import (
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.ops.attention import DecodeAttention, DecodePlan, Heads, Reach
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import FromStep, Launch
+from gpu_backend.ops.launch import FromStep, Launch, instantiated
 from gpu_backend.ops.matrix import Buffer
 
 KV_SPLIT_BYTES = KvSplit.itemsize
@@ -116,11 +117,11 @@ class PlanDecode(OnHopper):
         blocks = 1 + ceil_div(op.batch_slots * (op.heads.dim // 2), SPLIT_PLAN_THREADS)
         window, sharing = op.reach.window, sharing_rows(op.heads) if op.verifies else 1
         sizes = (op.heads.dim, window or 0, sharing)
-        kinds = f"{cpp_bool(window)}, true" if op.verifies else "true" if window else ""
+        choices = ((bool(window), False), (op.verifies, False))
         operands = (FromStep.STEP_SET, limits.words, plan, op.reach.rope, turns, *sizes)
         return [
             Launch(
-                f"attention_plan_kernel<{kinds}>",
+                instantiated("attention_plan_kernel", choices=choices),
                 (blocks, 1, 1),
                 (SPLIT_PLAN_THREADS, 1, 1),
                 operands,
@@ -148,15 +149,21 @@ class StreamAttention(OnHopper):
         window = of.reach.window
         outputs = (partial, of.out, heads.kv, heads.ratio, limits.most, of.bias, window or 0)
         scales = (of.scales.key, of.scales.value)
-        cached = f", {of.cache.element.cpp}, true" if op.verifies else of.cache_type
-        width = unit_heads(heads, op.verifies)
-        cached += f", {width}" if width != UNIT_HEADS else ""
-        kinds = f", {cpp_bool(of.bias)}, {cpp_bool(window)}" if of.bias or window or cached else ""
+        half, width = of.qkv.element.cpp, unit_heads(heads, op.verifies)
+        extras = GROWING_QUERIES if of.reach.growth else 0
+        choices = (
+            (bool(of.bias), False),
+            (bool(window), False),
+            (of.cache.element.cpp, half),
+            (op.verifies, False),
+            (width, UNIT_HEADS),
+            (extras, 0),
+        )
         return Launch(
-            f"decode_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{kinds}{cached}>",
+            instantiated("decode_attention_kernel", half, heads.dim, choices=choices),
             (target.blocks, 1, 1),
             (ATTENTION_THREADS, 1, 1),
-            (*inputs, *caches, *outputs, *scales),
+            (*inputs, *caches, *outputs, *scales, *of.reach.growth_operands),
             shared_bytes=ATTENTION_SHARED_BYTES,
         )
 
@@ -165,16 +172,12 @@ def _append(op: DecodeAttention, target: Target) -> Launch:
     """The keys and values of all rows, a block for each of them."""
     of, heads = op.of, op.of.heads
     _, turns = plan_buffers(op, heads, of.reach, target)
-    biased = ", true" if of.bias else ", false" if of.cache_type else ""
+    half, choices = of.qkv.element.cpp, ((bool(of.bias), False), (of.cache.element.cpp, of.qkv.element.cpp))
     caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
     inputs = (FromStep.STEP_SET, FromStep.TABLES, turns, of.qkv, of.k_norm, of.eps)
     return Launch(
-        f"append_kv_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}{of.cache_type}>",
+        instantiated("append_kv_kernel", half, heads.dim, choices=choices),
         (op.batch_slots, 1, 1),
         (min(APPEND_THREADS, 32 * 2 * heads.kv), 1, 1),
         (*inputs, *caches, heads.q, heads.kv, of.bias, of.scales.key, of.scales.value),
     )
-
-
-def cpp_bool(value: object) -> str:
-    return "true" if value else "false"

@@ -7,7 +7,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.kernel_abi.page_copy import COPY_BLOCKS, COPY_THREADS
 from gpu_backend.ops.attention import LayerAttention, Rope
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import FromStep, Launch, Operand, row_block
+from gpu_backend.ops.launch import FromStep, Launch, Operand, instantiated, row_block
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import (
     AddNorm,
@@ -117,10 +117,11 @@ def rope_launch(of: LayerAttention, tokens: int, decodes: bool) -> Launch:
     threads = max((heads.q + 2 * heads.kv) * lanes, heads.dim // 2)
     operands = (FromStep.STEP_SET, FromStep.TABLES, of.qkv, of.q_norm, of.k_norm, of.eps)
     caches = (of.reach.rope, of.cache.keys(of.layer), of.cache.values(of.layer))
-    biased = ", true" if of.bias else ", false" if of.cache_type else ""
-    last = (of.bias, of.scales.key, of.scales.value, int(decodes))
+    half, grows = of.qkv.element.cpp, of.reach.growth is not None
+    choices = ((bool(of.bias), False), (of.cache.element.cpp, half), (grows, False))
+    last = (of.bias, of.scales.key, of.scales.value, int(decodes), *of.reach.growth_operands)
     return Launch(
-        f"rope_kernel<{of.qkv.element.cpp}, {heads.dim}{biased}{of.cache_type}>",
+        instantiated("rope_kernel", half, heads.dim, choices=choices),
         (tokens, 1, 1),
         (min(MAX_BLOCK, 32 * ceil_div(threads, 32)), 1, 1),
         (*operands, *caches, heads.q, heads.kv, *last),

@@ -173,6 +173,19 @@ def _buffers(operands: tuple[Operand, ...]) -> Iterator[Buffer]:
                 yield from _buffers(operand.parts)
 
 
+Choice = tuple[bool | int | str, bool | int | str]  # a template argument, and its default
+
+
+def instantiated(kernel: str, *arguments: int | str, choices: tuple[Choice, ...] = ()) -> str:
+    """The C++ name of an instance of the template `kernel`. Of the last arguments, which have defaults, those
+    are left out behind which nothing differs from its default."""
+    while choices and choices[-1][0] == choices[-1][1]:
+        choices = choices[:-1]
+    names = [*arguments, *(given for given, _ in choices)]
+    cpp = (str(name).lower() if isinstance(name, bool) else str(name) for name in names)
+    return f"{kernel}<{', '.join(cpp)}>"
+
+
 def row_block(elements: int, most: int = 1024) -> Dim:
     """Whole warps, enough for one 16-byte access a thread of a row in a half type."""
     return (min(most, 32 * -(-elements // (32 * 8))), 1, 1)

@@ -33,6 +33,8 @@ struct blink_layer {
   uint32_t window;   /* keys that a token sees, itself included; 0: all */
   float k_scale;     /* of the keys that an fp8 cache holds; 0: the cache holds what attention computes */
   float v_scale;     /* of the values, likewise */
+  float growth_beta; /* of queries with their position, 0: none (QueryGrowth of ops/attention/rope.h) */
+  uint32_t growth_context;
   uint32_t reserved;
 };
 

@@ -1,13 +1,13 @@
 /* Generated from model.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MODEL_LAYOUT_HASH 0x239c3928d1beeb73ull
+#define BLINK_MODEL_LAYOUT_HASH 0xf6b22eb3d645b11dull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_layer) == 120, "blink_layer");
+BLINK_ASSERT(sizeof(struct blink_layer) == 128, "blink_layer");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, input_norm) == 0, "blink_layer.input_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv) == 8, "blink_layer.qkv");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv_bias) == 16, "blink_layer.qkv_bias");
@@ -24,7 +24,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_layer, rope) == 96, "blink_layer.ro
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, window) == 104, "blink_layer.window");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_scale) == 108, "blink_layer.k_scale");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, v_scale) == 112, "blink_layer.v_scale");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, reserved) == 116, "blink_layer.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, growth_beta) == 116, "blink_layer.growth_beta");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, growth_context) == 120, "blink_layer.growth_context");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, reserved) == 124, "blink_layer.reserved");
 BLINK_ASSERT(sizeof(struct blink_model) == 88, "blink_model");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_layers) == 0, "blink_model.n_layers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, hidden) == 4, "blink_model.hidden");
@@ -64,6 +66,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 80, "blink_model.
   X(blink_layer, window) \
   X(blink_layer, k_scale) \
   X(blink_layer, v_scale) \
+  X(blink_layer, growth_beta) \
+  X(blink_layer, growth_context) \
   X(blink_layer, reserved) \
   X(blink_model, n_layers) \
   X(blink_model, hidden) \

@@ -155,12 +155,13 @@ class ReferenceEngine {
     const blink_model& m = model_;
     const blink_layer& layer = layers_[l];
     const RopePair* const table = reinterpret_cast<const RopePair*>(layer.rope);
+    const QueryGrowth growth = {layer.growth_beta, std::max(layer.growth_context, 1u)};
     float *k_cache = cache_ + 2 * l * layer_cache_, *v_cache = k_cache + layer_cache_;
     project(normed_, layer.qkv, qkv_, n_tokens_, m.hidden, heads_ * m.head_dim);
     for_each(n_tokens_, 10 * heads_ * m.head_dim, [&](uint32_t i) {
       for (uint32_t head = 0; head < heads_; ++head)
         rope(set, tables_, qkv_.get(), layer.qkv_bias, layer.q_norm, layer.k_norm, m.norm_eps, table, k_cache, v_cache,
-             layer.k_scale, layer.v_scale, m.n_heads, m.n_kv_heads, m.head_dim, i, head);
+             layer.k_scale, layer.v_scale, m.n_heads, m.n_kv_heads, m.head_dim, i, head, growth);
     });
     /* Key head by key head, so that equal shares are equal work although late tokens have more keys than
      * early ones; the query heads of one key head in turn, so that its keys are in the cache. */

@@ -51,11 +51,12 @@ void blink_reference_gated(const float* gate_up, float* out, uint32_t intermedia
 void blink_reference_rope(const struct blink_step_set* set, const struct blink_tables* tables, float* qkv,
                           const float* bias, const float* q_norm, const float* k_norm, float eps,
                           const blink::RopePair* table, float* k_cache, float* v_cache, float k_scale, float v_scale,
-                          uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens) {
+                          uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens, float growth_beta,
+                          uint32_t growth_context) {
   for (uint32_t i = 0; i < tokens; ++i)
     for (uint32_t head = 0; head < n_heads + 2 * n_kv_heads; ++head)
       blink::rope(*set, *tables, qkv, bias, q_norm, k_norm, eps, table, k_cache, v_cache, k_scale, v_scale, n_heads,
-                  n_kv_heads, head_dim, i, head);
+                  n_kv_heads, head_dim, i, head, {growth_beta, growth_context});
 }
 
 void blink_reference_attention(const struct blink_step_set* set, const struct blink_tables* tables, const float* qkv,

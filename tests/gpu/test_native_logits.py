@@ -36,6 +36,13 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 512,
 }
+MINISTRAL3_ROPE = {
+    **YARN_ROPE,
+    "original_max_position_embeddings": 64,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.3,
+}
 
 
 def llama_sizes() -> dict[str, object]:
@@ -81,6 +88,11 @@ def phi3(**changes: object) -> transformers.Phi3Config:
 
 def mistral(**changes: object) -> transformers.MistralConfig:
     return transformers.MistralConfig(**{**llama_sizes(), "sliding_window": None, **changes})
+
+
+def ministral3(**changes: object) -> transformers.Ministral3Config:
+    """Queries grow within the prompts."""
+    return transformers.Ministral3Config(**{**llama_sizes(), "rope_parameters": MINISTRAL3_ROPE, **changes})
 
 
 def qwen2(**changes: object) -> transformers.Qwen2Config:
@@ -152,6 +164,8 @@ MODELS: dict[str, tuple[Make, str]] = {
         lambda: mistral(vocab_size=1008, intermediate_size=768, rope_parameters=YARN_ROPE),
         "bfloat16",
     ),
+    "ministral3": (lambda: ministral3(), "bfloat16"),
+    "ministral3-window-fp16": (lambda: ministral3(sliding_window=100), "float16"),
     "qwen2": (lambda: qwen2(), "bfloat16"),
     "qwen2-head-128-windows": (
         lambda: qwen2(

@@ -13,6 +13,8 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    Ministral3Config,
+    Ministral3ForCausalLM,
     MinistralConfig,
     MinistralForCausalLM,
     MistralConfig,
@@ -57,6 +59,18 @@ YARN_ROPE = {
     "original_max_position_embeddings": 128,
 }
 
+MINISTRAL3_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.3,
+}
+
 
 def longrope(pairs: int, original_context: int) -> dict[str, Any]:
     """Phi-4-mini's kind of rotation, for a model that turns so many pairs of dimensions."""
@@ -97,6 +111,11 @@ FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             "sliding_window": 24,
             "layer_types": ["full_attention", "sliding_attention", "full_attention"],
         },
+    ),
+    "ministral3": (
+        Ministral3Config,
+        Ministral3ForCausalLM,
+        {"head_dim": 32, "rope_parameters": MINISTRAL3_ROPE},
     ),
     "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
     "phi3": (Phi3Config, Phi3ForCausalLM, {"pad_token_id": 0}),
@@ -156,9 +175,21 @@ def as_published(directory: Path) -> None:
 def as_gemma3_conditional(directory: Path) -> None:
     """Rewrites a text model as gemma-3-4b-it and its larger sisters are published: beside a part for
     images."""
+    _beside_images(directory, "Gemma3ForConditionalGeneration")
+
+
+def as_mistral3_conditional(directory: Path) -> None:
+    """Rewrites a text model as Ministral-3-8B and its sisters are published: beside a part for images."""
+    _beside_images(directory, "Mistral3ForConditionalGeneration")
+
+
+def _beside_images(directory: Path, architecture: str) -> None:
     path = directory / "config.json"
     text = json.loads(path.read_text())
-    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "torch_dtype": text.pop("torch_dtype")}
+    dtype = text.pop("torch_dtype", None) or text.pop("dtype")
+    outer = {"architectures": [architecture], "torch_dtype": dtype}
+    if "quantization_config" in text:
+        outer["quantization_config"] = text.pop("quantization_config")
     outer |= {"vision_config": {"hidden_size": 8}, "text_config": text}
     path.write_text(json.dumps(outer))
     tensors = load_file(directory / "model.safetensors")

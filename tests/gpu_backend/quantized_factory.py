@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 # Widths that are no multiples of 128 wherever scales by block allow it.
 SIZES: dict[str, dict[str, Any]] = {
     "llama": {"hidden_size": 160, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 32},
+    "ministral3": {"hidden_size": 160, "num_attention_heads": 4, "num_key_value_heads": 4},
     "qwen2": {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2},
     "qwen3": {"hidden_size": 160, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32},
     "qwen3-moe": {

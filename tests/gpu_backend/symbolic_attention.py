@@ -60,11 +60,13 @@ class SymbolicAttention(SymbolicMachine):
     def _decode_attention(
         self, blocks: int, tables: Any, plan: str, turns: str, cache: int, *rest: Any
     ) -> None:
-        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window, *scales = (
+        qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window, *rest = (
             rest
         )
+        scales, growth = rest[:2], rest[2:]
         config, (batch_slots, cut) = self.config, self._decoding()
         layer = self._layer_of(keys, values)
+        self._check_growth(layer, growth)
         self._check_scales(layer, scales)
         assert blocks == CHIP.multiprocessors - 1, "E22: a multiprocessor each"
         assert cache == CACHE_MAPS + 128 * layer
@@ -96,6 +98,10 @@ class SymbolicAttention(SymbolicMachine):
         rows = [self._at(qkv)[token] for token in range(self._load.decoding)]
         self._appended = layer, [self._turned(0, k_norm, bias, rope, layer, row) for row in rows]
 
+    def _check_growth(self, layer: int, growth: Sequence[float]) -> None:
+        reach = self.model.weights.layers[layer].reach
+        assert tuple(growth) == reach.growth_operands
+
     def _turned(
         self, q_norm: int, k_norm: int, bias: int, rope: str, layer: int, qkv: Expression
     ) -> Expression:
@@ -103,7 +109,8 @@ class SymbolicAttention(SymbolicMachine):
         return ("rope", *named, rope, layer, qkv)
 
     def _rope(self, rows: int, step_set: Any, tables: Any, qkv: str, *rest: Any) -> None:
-        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias, *scales, decodes = rest
+        q_norm, k_norm, _, rope, keys, values, heads, kv_heads, bias, *scales, decodes, beta, context = rest
+        self._check_growth(self._layer_of(keys, values), (beta, context))
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         x = self._at(qkv, rows, HALF_BYTES * self.config.qkv_width)
         self._check_scales(self._layer_of(keys, values), scales)

@@ -6,7 +6,7 @@ import numpy as np
 from attention_step import FP8_NAN, HALVES
 from emulation import EPS
 from halves import NAN, Halves, floats, random
-from reference_ops import SILU, Floats, StepData, call, rope_table
+from reference_ops import NO_GROWTH, SILU, Floats, StepData, call, rope_table
 from weights import weights
 
 from gpu_backend.models.fp8 import from_fp8, to_fp8
@@ -83,7 +83,7 @@ class Model:
             norms = [w[name] if name in self.norms else None for name in ("q_norm", "k_norm")]
             sizes = (self.heads, self.kv_heads, self.head_dim, tokens)
             cache, scales = self.values(index), map(float, self.scales[index])
-            arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *scales, *sizes)
+            arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *scales, *sizes, *NO_GROWTH)
             attention = np.zeros((tokens, self.heads * self.head_dim), np.float32)
             arrays.call("attention", qkv, *cache, attention, *sizes[:3], 0, tokens)
             caches.append(cache)

@@ -16,6 +16,7 @@ from ringbuffer.abi import Descriptor
 from ringbuffer.extents import Controls, most_control_words
 
 Floats = NDArray[np.float32]
+NO_GROWTH = (0.0, 1)  # beta and context of QueryGrowth (kernels/ops/attention/rope.h)
 SILU, GELU_TANH = 0, 1  # Activation of kernels/ops/activation.h
 
 

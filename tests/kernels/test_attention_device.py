@@ -11,7 +11,7 @@ from attention_step import FP8, HALVES, LONG, UNIT_WORDS, Attention
 from emulation import EPS, Emulate, lagging
 from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from numpy.typing import NDArray
-from reference_ops import Floats, rope_table
+from reference_ops import NO_GROWTH, Floats, rope_table
 
 PIECE_WORDS = 8
 Cache = NDArray[np.uint16] | NDArray[np.uint8]
@@ -39,6 +39,7 @@ class StreamStep:
         biased: bool = False,
         window: int = 0,
         scales: tuple[float, float] = HALVES,
+        growth: tuple[float, int] = NO_GROWTH,
         **sizes: int,
     ):
         chunks = [*rows, *prompts]
@@ -55,7 +56,7 @@ class StreamStep:
         self.qkv, self.before = floats(step.qkv), step.values()
         self.rope = rope_table(head_dim)
         self.bias = random(heads + 2 * kv_heads, head_dim, seed=7) if biased else None
-        self.window, self.most_sharing = window, 1
+        self.window, self.most_sharing, self.growth = window, 1, growth
         self.batch_slots, self.plan = len(rows) + 2, np.zeros((1, PIECE_WORDS), np.uint32)
 
     def run(
@@ -91,8 +92,9 @@ class StreamStep:
         arrays, where = self.step.arrays, cache_map(self.cache[0])
         inputs = (arrays.step_set, arrays.tables, self.plan, turns, where, self.step.qkv, self.bias)
         emulate(
-            kernel, *inputs, *norms, EPS, self.cache[0], self.cache[1], *self.scales, partial, out, *sizes
-        )
+            kernel, *inputs, *norms, EPS, self.cache[0], self.cache[1], *self.scales, partial, out,
+            *sizes, *self.growth,
+        )  # fmt: skip
 
     def run_plainly(
         self, emulate: Emulate, out: Halves, norms: list[Halves | None], decodes: bool, flash: bool = False
@@ -101,7 +103,8 @@ class StreamStep:
         step, arrays, n_tokens = self.step, self.step.arrays, self.step.n_tokens
         inputs, sizes = (arrays.step_set, arrays.tables, step.qkv), (*self.scales, *step.shape)
         caches = (self.cache[0], self.cache[1])
-        emulate("rope", *inputs, self.bias, *norms, EPS, self.rope, *caches, *sizes, n_tokens, int(decodes))
+        sizes = (*sizes, n_tokens, int(decodes), *self.growth)
+        emulate("rope", *inputs, self.bias, *norms, EPS, self.rope, *caches, *sizes)
         if not flash:
             last = (*step.shape, self.window, n_tokens, int(decodes))
             emulate("prefill_attention", *inputs, *caches, *self.scales, out, *last)
@@ -117,7 +120,7 @@ class StreamStep:
         qkv, expected = self.qkv.copy(), [cache.copy() for cache in self.before]
         weights = [None if weight is None else floats(weight) for weight in (self.bias, *norms)]
         rope = (qkv, *weights, EPS, self.rope, *expected, *self.scales)
-        step.arrays.call("rope", *rope, *step.shape, step.n_tokens)
+        step.arrays.call("rope", *rope, *step.shape, step.n_tokens, *self.growth)
         reference = np.full(out.shape, 7, np.float32)
         # In fp8 a key may have become the neighbour, as below, which is no matter of attention.
         seen = expected if self.scales == HALVES else step.values()
@@ -246,6 +249,21 @@ def test_decode_attention_with_a_bias(
     step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2, biased=True, window=window)
     norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
     step.check(step.run(emulate, (2, 64, 512, 4), 5, norms), norms)
+
+
+@pytest.mark.parametrize("plainly", [False, True])
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+def test_queries_grow_with_their_positions(
+    emulate: Emulate, scales: tuple[float, float], plainly: bool
+) -> None:
+    choices = {"biased": True, "window": 300, "growth": (0.4, 30), "scales": scales}
+    step, norms = StreamStep(ROWS, 6, 2, 16, padding=2, **choices), [None, None]
+    if not plainly:
+        step.check(step.run(emulate, (2, 64, 512, 4), 5, norms), norms)
+        return
+    out = np.full_like(step.step.out, 0x40E0)
+    step.run_plainly(emulate, out, norms, decodes=True)
+    step.check(out, norms)
 
 
 @pytest.mark.parametrize("window", [1, 5, 17, 65, 130, 1000])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reference_ops import GELU_TANH, SILU, Floats, StepData, call, rope_table
+from reference_ops import GELU_TANH, NO_GROWTH, SILU, Floats, StepData, call, rope_table
 
 from gpu_backend.abi import NO_SEQUENCE
 
@@ -80,8 +80,12 @@ def test_linear(rows: int, inputs: int, outputs: int) -> None:
 
 
 @pytest.mark.parametrize(("normed", "biased"), [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("head_dim", [16, 48, 128, 256])
-def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: bool) -> None:
+@pytest.mark.parametrize(
+    ("head_dim", "growth"), [(16, NO_GROWTH), (48, (0.3, 7)), (128, NO_GROWTH), (256, (0.1, 1))]
+)
+def test_rope_rotates_and_writes_the_pages(
+    head_dim: int, growth: tuple[float, int], normed: bool, biased: bool
+) -> None:
     heads, kv_heads, tokens = 6, 2, 33
     arrays = StepData(CHUNKS, padding=2)
     qkv = random(tokens, heads + 2 * kv_heads, head_dim)
@@ -92,7 +96,8 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: 
     given, before = qkv.copy(), qkv.astype(np.float64)
     if bias is not None:
         before[:31] += bias
-    arrays.call("rope", qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, heads, kv_heads, head_dim, tokens)
+    sizes = (heads, kv_heads, head_dim, tokens)
+    arrays.call("rope", qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes, *growth)
 
     frequency, magnitude = rope.astype(np.float64).T
     angle = arrays.token_position[:, None] * frequency
@@ -102,6 +107,7 @@ def test_rope_rotates_and_writes_the_pages(head_dim: int, normed: bool, biased: 
         parts = [rmsnorm(part, norm) for part, norm in zip(parts, norms, strict=True) if norm is not None]
     half = head_dim // 2
     q, k = (x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin for x in parts)
+    q *= 1 + growth[0] * np.log(1 + arrays.token_position // growth[1])[:, None, None]
     v = before[:, heads + kv_heads :]
     np.testing.assert_allclose(qkv[:31, :heads], q[:31], atol=2e-5)
     np.testing.assert_array_equal(qkv[31:], given[31:])  # E3: padding is left alone

@@ -11,7 +11,7 @@ import pytest
 from emulation import EPS, Emulate
 from halves import NAN, assert_close, floats, random
 from products import OUTPUTS, Product
-from reference_ops import GELU_TANH, SILU, StepData, call, rope_table
+from reference_ops import GELU_TANH, NO_GROWTH, SILU, StepData, call, rope_table
 from weights import FORMS, weights
 
 from gpu_backend.models.quantization import ScaleForm
@@ -127,10 +127,11 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
     expected = [floats(array) for array in (qkv, *caches)]
     sizes = (heads, kv_heads, head_dim, 33)
     float_weights = [None if weight is None else floats(weight) for weight in (bias, *norms)]
-    arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], 0.0, 0.0, *sizes)
+    arrays.call("rope", expected[0], *float_weights, EPS, rope, *expected[1:], 0.0, 0.0, *sizes, *NO_GROWTH)
     emulate(
-        "rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes, 0
-    )
+        "rope", arrays.step_set, arrays.tables, qkv, bias, *norms, EPS, rope, *caches, 0.0, 0.0, *sizes, 0,
+        *NO_GROWTH,
+    )  # fmt: skip
     assert_close(floats(qkv)[:, :heads], expected[0][:, :heads])
     for got, cache in zip(caches, expected[1:], strict=True):
         np.testing.assert_array_equal(np.isnan(floats(got)), np.isnan(cache))  # E3: nothing else is written

@@ -9,7 +9,7 @@ from attention_step import FP8, HALVES
 from emulation import EPS, Emulate, lagging
 from halves import Halves, random
 from numpy.typing import NDArray
-from reference_ops import Floats
+from reference_ops import NO_GROWTH, Floats
 from test_attention_device import StreamStep
 
 from gpu_backend.kernel_abi.attention_plan import KvSplit
@@ -34,12 +34,12 @@ class VerifyStep(StreamStep):
         head_dim: int,
         bounded: bool = False,
         scales: tuple[float, float] = HALVES,
+        growth: tuple[float, int] = NO_GROWTH,
     ) -> None:
         """`bounded`: in a window, and with a bias."""
         window = 40 if bounded else 0
-        super().__init__(
-            chunks, heads, kv_heads, head_dim, padding=2, biased=bounded, window=window, scales=scales
-        )
+        choices = {"biased": bounded, "window": window, "scales": scales, "growth": growth}
+        super().__init__(chunks, heads, kv_heads, head_dim, padding=2, **choices)
         arrays, sizes = self.step.arrays, [end - first for _, first, end in chunks]
         self.firsts = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes).astype(np.uint32)
         self.rows = np.arange(len(self.firsts), dtype=np.uint32)
@@ -93,6 +93,12 @@ def test_rows_attend_to_the_keys_of_those_before_them(
 ) -> None:
     step, norms = VerifyStep(CHUNKS, heads, kv_heads, head_dim, bounded, scales), norms_of(head_dim, bounded)
     step.check(step.run(emulate, cut, blocks, norms), norms)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (2, 2)])
+def test_queries_that_grow_with_their_positions(emulate: Emulate, heads: int, kv_heads: int) -> None:
+    step, norms = VerifyStep(CHUNKS, heads, kv_heads, 16, True, growth=(0.4, 30)), norms_of(16, True)
+    step.check(step.run(emulate, *CUTS[1], norms), norms)
 
 
 @pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])

@@ -83,7 +83,8 @@ def reaches_of(
     tables = {rope: Matrix(1, config.head_dim, Element.FP32, place(rope)) for rope in config.ropes}
     different = dict.fromkeys((layer.rope, layer.window) for layer in config.layers)
     return {
-        (rope, window): Reach(index, tables[rope], window) for index, (rope, window) in enumerate(different)
+        (rope, window): Reach(index, tables[rope], window, rope.growth)
+        for index, (rope, window) in enumerate(different)
     }
 
 

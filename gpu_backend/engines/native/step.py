@@ -99,6 +99,7 @@ class StepBuilder:
             "bias": config.qkv_bias,
             "windows": config.windows != (None,),
             "norms behind attention and MLP": config.sandwich_norms,
+            "queries that grow with their position": any(rope.growth for rope in config.ropes),
             "several rotations": len(config.ropes) > 1,
             "scale of the embedding": config.embed_scale != 1.0,
             "layers in several types": len(self._layer_forms()) > 1,

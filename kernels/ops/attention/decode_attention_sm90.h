@@ -193,15 +193,15 @@ class AttendingWarp {
  * otherwise. Windowed: a sequence sees `window` keys, for which its plan was made; otherwise all. Cache: the
  * elements of keys and values (kv_element.h), with the layer's scales. Verifies: append_kv_kernel comes before it.
  * UnitHeads: a unit has at most so many query heads, kWideUnitHeads only where it Verifies and heads are no larger than
- * kLargestWideHead. */
+ * kLargestWideHead. Extras: flags of decode_unit_sm90.h; an operand that belongs to one counts only with it. */
 template <typename Half, int HeadDim, bool Biased = false, bool Windowed = false, typename Cache = Half,
-          bool Verifies = false, uint32_t UnitHeads = kUnitHeads>
+          bool Verifies = false, uint32_t UnitHeads = kUnitHeads, uint32_t Extras = 0>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
     decode_attention_kernel(const __grid_constant__ struct blink_tables tables, const KvSplit* plan,
                             const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, Cache* k_cache, Cache* v_cache, uint32_t* partial, Half* out,
                             uint32_t n_kv_heads, uint32_t ratio, uint32_t max_splits, const Half* bias, uint32_t window,
-                            float k_scale, float v_scale) {
+                            float k_scale, float v_scale, float growth_beta, uint32_t growth_context) {
   using Kind = UnitKind<Verifies, UnitHeads>;
   using Shared = AttentionShared<Cache, HeadDim, Kind>;
   static_assert(UnitHeads == kUnitHeads || HeadDim <= int(kLargestWideHead), "registers do not hold the output");
@@ -209,9 +209,25 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
   const uint64_t raw = reinterpret_cast<uint64_t>(dynamic_shared());
   Shared& shared = *reinterpret_cast<Shared*>((raw + kStageAlign - 1) / kStageAlign * kStageAlign);
   const AttentionUnits<Kind> units(plan, n_kv_heads, ratio);
-  const AttentionLayer<Half, Cache> layer = {tables,     plan,  turns,      map,     qkv,     q_norm,
-                                             k_norm,     eps,   k_cache,    v_cache, partial, out,
-                                             n_kv_heads, ratio, max_splits, bias,    window,  {k_scale, v_scale}};
+  const AttentionLayer<Half, Cache> layer = {tables,
+                                             plan,
+                                             turns,
+                                             map,
+                                             qkv,
+                                             q_norm,
+                                             k_norm,
+                                             eps,
+                                             k_cache,
+                                             v_cache,
+                                             partial,
+                                             out,
+                                             n_kv_heads,
+                                             ratio,
+                                             max_splits,
+                                             bias,
+                                             window,
+                                             {k_scale, v_scale},
+                                             {growth_beta, growth_context}};
   const uint32_t warp = threadIdx.x / 32;
   if (warp < kPipelineWarps) {
     shared.init_stages(warp);
@@ -226,7 +242,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     if (warp == kPipelineWarps) shared.init_heads();
     __syncwarp();
     group_arrive(1, kAttentionThreads);
-    AttentionHead<Half, HeadDim, Biased, Windowed, Cache, Kind>(layer, shared, warp - kPipelineWarps).run(units);
+    AttentionHead<Half, HeadDim, Biased, Windowed, Cache, Kind, Extras>(layer, shared, warp - kPipelineWarps)
+        .run(units);
   }
 }
 

@@ -42,7 +42,7 @@ struct HeadSums {
   }
 };
 
-template <typename Half, int HeadDim, bool Biased, bool Windowed, typename Cache, typename Kind>
+template <typename Half, int HeadDim, bool Biased, bool Windowed, typename Cache, typename Kind, uint32_t Extras>
 class AttentionHead {
  public:
   using Shared = AttentionShared<Cache, HeadDim, Kind>;
@@ -88,6 +88,7 @@ class AttentionHead {
   }
 
  private:
+  static constexpr bool kGrowing = Extras & kGrowingQueries;
   static constexpr uint32_t kGroups = Kind::kGroups;
   static constexpr uint32_t kPart = HeadDim + 4;
   using Sums = HeadSums<Half, HeadDim>;
@@ -136,6 +137,14 @@ class AttentionHead {
     for (uint32_t j = 0; j < kRounds; ++j)
       if (Pairs::used(j))
         turn_[g][j] = *reinterpret_cast<const float4*>(layer_.turns + row(unit, g) * (HeadDim / 2) + Pairs::d(j));
+    if (kGrowing && is_query()) grow(g, layer_.growth.factor(unit.split.position + row_[g]));
+  }
+
+  /* A query that is turned by this is multiplied by `factor`, too. */
+  __device__ __forceinline__ void grow(uint32_t g, float factor) {
+#pragma unroll
+    for (uint32_t j = 0; j < kRounds; ++j)
+      turn_[g][j].x *= factor, turn_[g][j].y *= factor, turn_[g][j].z *= factor, turn_[g][j].w *= factor;
   }
 
   /* Hands the heads to the warps that attend; a unit that does not exist tells them to end. */

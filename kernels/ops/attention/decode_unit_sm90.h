@@ -23,6 +23,10 @@ constexpr uint32_t kAttentionSharedBytes = 128 * 1024;
 template <int HeadDim>
 constexpr uint32_t kPipelineBytes = (HeadDim > 160 ? 64 : 96) * 1024; /* larger heads leave less room for it */
 
+/* What a model has beyond plain attention, as flags: each is a choice at compile time, so that the kernels of other
+ * models are the same as without it. */
+constexpr uint32_t kGrowingQueries = 1; /* queries grow with their position (rope.h) */
+
 /* One layer's attention.
  *
  *   map       of the layer's cache: copy_rows() brings 16 keys and their values as kv_tile.h wants them
@@ -44,6 +48,7 @@ struct AttentionLayer {
   const Half* bias;                       /* of queries, keys and values, for a kernel that is Biased */
   uint32_t window;                        /* as the plan's, for a kernel that is Windowed */
   KvScales<Cache> scales;
+  QueryGrowth growth; /* for a kernel with kGrowingQueries */
 };
 
 /* The units of a kernel: whether rows may share one, and how many query heads and rows it has at most. Its heads form

@@ -5,6 +5,7 @@
  *   bias      [(n_heads + 2 n_kv_heads) * head_dim] or null: of the projection, added before anything else
  *   q_norm    [head_dim] or null, k_norm likewise
  *   table     [head_dim / 2]: how each pair of dimensions turns
+ *   growth    what queries are multiplied by beyond that, by their position
  *   k_cache   one layer's keys, [page][n_kv_heads][page_size][head_dim]; v_cache likewise
  *
  * Rotation is the half-split one of Hugging Face: element d pairs with d + head_dim / 2. A pair that a model does not
@@ -42,13 +43,22 @@ struct alignas(8) RopePair {
   BLINK_HD float sine(uint32_t position) const { return sinf(angle(position)) * magnitude; }
 };
 
+/* What queries alone are multiplied by, so that attention stays sharp over long texts (Llama 4, Ministral 3): 1 up to
+ * `context` tokens, and more with the logarithm of how often that many lie before a token. No growth has beta 0. */
+struct QueryGrowth {
+  float beta;
+  uint32_t context; /* tokens, at least 1 */
+
+  BLINK_HD float factor(uint32_t position) const { return 1.0f + beta * logf(float(1 + position / context)); }
+};
+
 #ifndef __CUDACC__
 
 /* One head of one token: `head` counts queries, then keys, then values. The scales are those of cached_value(). */
 inline void rope(const struct blink_step_set& set, const struct blink_tables& tables, float* qkv, const float* bias,
                  const float* q_norm, const float* k_norm, float eps, const RopePair* table, float* k_cache,
                  float* v_cache, float k_scale, float v_scale, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                 uint32_t i, uint32_t head) {
+                 uint32_t i, uint32_t head, QueryGrowth growth = {0.0f, 1}) {
   if (set.token_sequence[i] == BLINK_NO_SEQUENCE) return;
   const bool is_query = head < n_heads, is_value = head >= n_heads + n_kv_heads;
   float* x = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
@@ -68,7 +78,11 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
       turn(a, b, table[d].cosine(set.token_position[i]), table[d].sine(set.token_position[i]));
     }
   }
-  if (is_query) return;
+  if (is_query) {
+    const float factor = growth.factor(set.token_position[i]);
+    for (uint32_t d = 0; d < head_dim; ++d) x[d] *= factor;
+    return;
+  }
   const uint32_t kv_head = (head - n_heads) % n_kv_heads;
   float* out = (is_value ? v_cache : k_cache) +
                cache_offset(tables, set.token_sequence[i], set.token_position[i], kv_head, n_kv_heads, head_dim);
@@ -80,14 +94,14 @@ inline void rope(const struct blink_step_set& set, const struct blink_tables& ta
 /* grid (tokens), block (a multiple of 32, at least HeadDim / 2): a token, a thread 8 pairs of a head at a time. The
  * angles are the same for all heads, and the costliest part; they come before the wait, as does all that the scheduler
  * has written (E7). It serves prompts' tokens, or with `decodes` those of sequences that decode, where
- * decode_attention_sm90.h does not. `bias` is null unless Biased.
+ * decode_attention_sm90.h does not. `bias` is null unless Biased, and queries grow only if Growing.
  * Cache: the elements of keys and values; queries become what these are multiplied by (kv_element.h). With a cache in
  * fp8 keys and values become, in qkv, what attention would make of the cache's (flash_fp8_sm90.h reads them there). */
-template <typename Half, int HeadDim, bool Biased = false, typename Cache = Half>
+template <typename Half, int HeadDim, bool Biased = false, typename Cache = Half, bool Growing = false>
 __global__ void rope_kernel(struct blink_step_set set, struct blink_tables tables, Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, const RopePair* table, Cache* k_cache, Cache* v_cache,
                             uint32_t n_heads, uint32_t n_kv_heads, const Half* bias, float k_scale, float v_scale,
-                            uint32_t decodes) {
+                            uint32_t decodes, float growth_beta, uint32_t growth_context) {
   constexpr uint32_t kVectors = HeadDim / 16;
   constexpr uint32_t kLanes = kVectors > 8 ? 16 : kVectors > 4 ? 8 : kVectors > 2 ? 4 : kVectors;
   static_assert(HeadDim % 16 == 0 && HeadDim <= 256, "lanes of 8 pairs, at most 16");
@@ -102,6 +116,7 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
   __syncthreads();
   wait_for_predecessor();
   if (skipped) return;
+  const float growth = Growing ? QueryGrowth{growth_beta, growth_context}.factor(position) : 1.0f;
   for (uint32_t e = threadIdx.x; e - threadIdx.x % 32 < n_all * kLanes; e += blockDim.x) { /* whole warps */
     const uint32_t head = e / kLanes, vector = e % kLanes;
     const bool mine = head < n_all && vector < kVectors, is_query = head < n_heads,
@@ -139,6 +154,9 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
       for (int k = 0; k < 8; ++k) turn(a[k], b[k], angles[8 * vector + k].x, angles[8 * vector + k].y);
     const uint64_t kv_head = (head - n_heads) % n_kv_heads;
     if (is_query) {
+      if (Growing)
+#pragma unroll
+        for (int k = 0; k < 8; ++k) a[k] *= growth, b[k] *= growth;
       store_query8<Cache>(x, a);
       store_query8<Cache>(x + HeadDim / 2, b);
       continue;

@@ -17,6 +17,7 @@ from model_factory import (
     LLAMA3_ROPE,
     YARN_ROPE,
     as_gemma3_conditional,
+    as_mistral3_conditional,
     as_published,
     longrope,
     make_model,
@@ -50,6 +51,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "mistral": {"family": "mistral"},
     "mistral-window": {"family": "mistral", "sliding_window": 24},
     "ministral": {"family": "ministral"},
+    "ministral3-rope": {"family": "ministral3"},
+    "ministral3-rope-bf16-window": {
+        "family": "ministral3",
+        "sliding_window": 30,
+        "dtype": torch.bfloat16,
+    },
     "qwen2": {"family": "qwen2"},
     "qwen2-window-bf16": {
         "family": "qwen2",
@@ -268,6 +275,13 @@ def test_the_text_part_of_a_gemma_that_takes_images(tmp_path: Path) -> None:
     as_published(tmp_path)
     as_gemma3_conditional(tmp_path)
     check_prompt(Rig(tmp_path, oracle), 70)
+
+
+def test_the_text_part_of_a_ministral_that_takes_images(tmp_path: Path) -> None:
+    """With a prompt several times as long as the original context: queries grow within it."""
+    oracle = make_model(tmp_path, "ministral3")
+    as_mistral3_conditional(tmp_path)
+    check_prompt(Rig(tmp_path, oracle), 100)
 
 
 def test_gemmas_vocabulary(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_factory import as_published, make_model
+from model_factory import as_mistral3_conditional, as_published, make_model
 from quantized_checkpoint import LAYOUTS
 from quantized_factory import SIZES, make_quantized
 from reference_rig import Rig
@@ -31,6 +31,12 @@ def check(rig: Rig) -> None:
 @pytest.mark.parametrize("family", SIZES)
 def test_published_checkpoints(tmp_path: Path, family: str, layout: str) -> None:
     check(Rig(tmp_path, make_quantized(tmp_path, family, layout)))
+
+
+def test_the_text_part_of_a_ministral_that_takes_images(tmp_path: Path) -> None:
+    oracle = make_quantized(tmp_path, "ministral3", "fp8-tensor-static-inverse")
+    as_mistral3_conditional(tmp_path)
+    check(Rig(tmp_path, oracle))
 
 
 def test_the_values_are_not_those_before_rounding(tmp_path: Path) -> None:

@@ -35,6 +35,15 @@ MODELS = {
         "sliding_window": 100,
         "max_window_layers": 1,
     },
+    "queries that grow": {
+        **DENSE,
+        "architectures": ["Ministral3ForCausalLM"],
+        "hidden_size": 2048,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "head_dim": 128,
+        "vocab_size": 40000,
+    },
     "norms behind sublayers": {
         **DENSE,
         "architectures": ["Gemma3ForCausalLM"],
@@ -90,7 +99,16 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
 @pytest.mark.parametrize("kv_fp8", [False, True])
 @pytest.mark.parametrize(
     "model",
-    ["dense", "no flash", "large", "bias and windows", "norms behind sublayers", "held", "many experts"],
+    [
+        "dense",
+        "no flash",
+        "large",
+        "bias and windows",
+        "queries that grow",
+        "norms behind sublayers",
+        "held",
+        "many experts",
+    ],
 )
 def test_steps_that_verify_drafts(model: str, kv_fp8: bool, tmp_path: Path) -> None:
     """A row of a sequence attends to keys of this step, which are in the cache before any row attends."""

@@ -270,6 +270,12 @@ def test_weights_name_every_tensor_of_a_checkpoint_once(tmp_path: Path, family: 
         assert checkpoint.stacked(weight).shape == weight.shape
 
 
+def test_an_unknown_text_part_of_mistral_3_is_refused() -> None:
+    raw = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "mistral4"}}
+    with pytest.raises(UnsupportedModel, match="text_config: model_type: 'mistral4' is not supported, only"):
+        describe(raw)
+
+
 def test_the_text_part_of_gemma_3_is_found_beside_its_part_for_images(tmp_path: Path) -> None:
     make_model(tmp_path, "gemma3")
     as_published(tmp_path)

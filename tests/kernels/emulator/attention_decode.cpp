@@ -11,16 +11,20 @@ extern "C" {
 void emulate_rope(const blink_set* set, const struct blink_tables* tables, Half* qkv, const Half* bias,
                   const Half* q_norm, const Half* k_norm, float eps, const blink::RopePair* table, void* k_cache,
                   void* v_cache, float k_scale, float v_scale, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                  uint32_t tokens, uint32_t decodes) {
+                  uint32_t tokens, uint32_t decodes, float growth_beta, uint32_t growth_context) {
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
     using Cache = decltype(element);
     with_head_dim(head_dim, [&](auto dim) {
       launch({tokens}, head_dim > 192 ? 128 : 96, [&] {
-        const auto kernel =
-            bias ? blink::rope_kernel<Half, dim(), true, Cache> : blink::rope_kernel<Half, dim(), false, Cache>;
+        using blink::rope_kernel;
+        const auto kernel = growth_beta != 0.0f ? rope_kernel<Half, dim(), true, Cache, true>
+                            : bias              ? rope_kernel<Half, dim(), true, Cache>
+                                                : rope_kernel<Half, dim(), false, Cache>;
+        if (growth_beta != 0.0f && !bias) emulator::fail("no such instance");
         kernel(*set, *tables, qkv, q_norm, k_norm, eps, table, static_cast<Cache*>(k_cache),
-               static_cast<Cache*>(v_cache), n_heads, n_kv_heads, bias, k_scale, v_scale, decodes);
+               static_cast<Cache*>(v_cache), n_heads, n_kv_heads, bias, k_scale, v_scale, decodes, growth_beta,
+               growth_context);
       });
     });
   });
@@ -47,17 +51,24 @@ void emulate_decode_attention(const blink_set* set, const struct blink_tables* t
                               const float2* turns, const void* map, const Half* qkv, const Half* bias,
                               const Half* q_norm, const Half* k_norm, float eps, void* k_cache, void* v_cache,
                               float k_scale, float v_scale, uint32_t* partial, Half* out, uint32_t n_heads,
-                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks) {
+                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks,
+                              float growth_beta, uint32_t growth_context) {
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   const auto kernel = [&](auto dim, auto element) {
     using Cache = decltype(element);
     const auto run = [&](auto instance) {
       instance(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, static_cast<Cache*>(k_cache),
                static_cast<Cache*>(v_cache), partial, out, n_kv_heads, n_heads / n_kv_heads, most, bias, window,
-               k_scale, v_scale);
+               k_scale, v_scale, growth_beta, growth_context);
     };
     using blink::decode_attention_kernel;
-    if (!bias && !window) {
+    using blink::kUnitHeads;
+    if (growth_beta != 0.0f) {
+      if constexpr (dim() == 16)
+        run(decode_attention_kernel<Half, dim(), true, true, Cache, false, kUnitHeads, blink::kGrowingQueries>);
+      else
+        emulator::fail("no such instance");
+    } else if (!bias && !window) {
       run(decode_attention_kernel<Half, dim(), false, false, Cache>);
     } else if constexpr (dim() == 16 || dim() == 128 || dim() == 256) { /* others take long to compile */
       if (!window)

@@ -7,12 +7,13 @@
 namespace {
 
 /* The kernel whose units have so many query heads at most; of large heads there are no wide units. */
-template <int HeadDim, bool Bounded, typename Cache>
+template <int HeadDim, bool Bounded, typename Cache, uint32_t Extras>
 auto verify_attention_kernel(uint32_t unit_heads) {
-  auto kernel = blink::decode_attention_kernel<Half, HeadDim, Bounded, Bounded, Cache, true>;
+  using blink::decode_attention_kernel, blink::kUnitHeads, blink::kWideUnitHeads;
+  auto kernel = decode_attention_kernel<Half, HeadDim, Bounded, Bounded, Cache, true, kUnitHeads, Extras>;
   if constexpr (HeadDim <= blink::kLargestWideHead)
-    if (unit_heads == blink::kWideUnitHeads)
-      return blink::decode_attention_kernel<Half, HeadDim, Bounded, Bounded, Cache, true, blink::kWideUnitHeads>;
+    if (unit_heads == kWideUnitHeads)
+      return decode_attention_kernel<Half, HeadDim, Bounded, Bounded, Cache, true, kWideUnitHeads, Extras>;
   if (unit_heads != blink::kUnitHeads) emulator::fail("no such instance");
   return kernel;
 }
@@ -45,7 +46,7 @@ void emulate_verify_attention(const blink_set* set, const struct blink_tables* t
                               const Half* q_norm, const Half* k_norm, float eps, void* k_cache, void* v_cache,
                               float k_scale, float v_scale, uint32_t* partial, Half* out, uint32_t n_heads,
                               uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks,
-                              uint32_t unit_heads) {
+                              uint32_t unit_heads, float growth_beta, uint32_t growth_context) {
   if (!bias != !window) emulator::fail("no such instance");
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
@@ -58,13 +59,17 @@ void emulate_verify_attention(const blink_set* set, const struct blink_tables* t
         after(keys + at, sizeof(Cache) * head_dim), after(values + at, sizeof(Cache) * head_dim);
       }
     with_constant<16, 128, 256>(head_dim, [&](auto dim) {
-      const auto kernel = bias ? verify_attention_kernel<dim(), true, Cache>(unit_heads)
-                               : verify_attention_kernel<dim(), false, Cache>(unit_heads);
+      auto kernel = bias ? verify_attention_kernel<dim(), true, Cache, 0>(unit_heads)
+                         : verify_attention_kernel<dim(), false, Cache, 0>(unit_heads);
+      if (growth_beta != 0.0f) {
+        if (dim() != 16 || !bias) emulator::fail("no such instance");
+        kernel = verify_attention_kernel<16, true, Cache, blink::kGrowingQueries>(unit_heads);
+      }
       launch(
           {blocks}, blink::kAttentionThreads,
           [&] {
             kernel(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, keys, values, partial, out, n_kv_heads,
-                   n_heads / n_kv_heads, most, bias, window, k_scale, v_scale);
+                   n_heads / n_kv_heads, most, bias, window, k_scale, v_scale, growth_beta, growth_context);
           },
           kGrid);
     });
