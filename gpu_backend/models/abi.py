@@ -6,19 +6,20 @@ from enum import IntEnum
 import numpy as np
 
 
-MODEL_LAYOUT_HASH = 0xf6b22eb3d645b11d
+MODEL_LAYOUT_HASH = 0x53e32762f2d7bee8
 
 
 class Activation(IntEnum):
     SILU = 0
     GELU_TANH = 1
+    CLAMPED_SWIGLU = 2
 
 
 Layer = np.dtype({
-    "names": ["input_norm", "qkv", "qkv_bias", "q_norm", "k_norm", "o", "attention_out_norm", "mlp_norm", "router", "gate_up", "down", "mlp_out_norm", "rope", "window", "k_scale", "v_scale", "growth_beta", "growth_context", "reserved"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124],
-    "itemsize": 128,
+    "names": ["input_norm", "qkv", "qkv_bias", "q_norm", "k_norm", "sinks", "o", "o_bias", "attention_out_norm", "mlp_norm", "router", "router_bias", "gate_up", "gate_up_bias", "down", "down_bias", "mlp_out_norm", "rope", "window", "k_scale", "v_scale", "growth_beta", "growth_context", "reserved"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<f4", "<f4", "<f4", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 148, 152, 156, 160, 164],
+    "itemsize": 168,
 })
 
 Model = np.dtype({

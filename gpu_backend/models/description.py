@@ -6,11 +6,12 @@ and the tests read this description, and none of them knows a model's name.
 
 A layer computes, with x the residual:
 
-    x += attention_out_norm(o(attention(rope(head_norms(qkv(input_norm(x)) + qkv_bias)))))
+    x += attention_out_norm(o(attention(rope(head_norms(qkv(input_norm(x)) + qkv_bias)), sinks)) + o_bias)
     x += mlp_out_norm(down(activation(gate(mlp_norm(x))) * up(mlp_norm(x))))
 
-In a layer with experts the second line is that of each of a token's experts, whose weighted sum is added. The
-norms behind attention and MLP, the norms of heads and the bias may be missing.
+In a layer with experts the second line is that of each of a token's experts, whose weighted sum is added;
+they may have biases, and so may the router. The norms behind attention and MLP, the norms of heads, the sinks
+and all biases may be missing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +58,9 @@ class Weight:
     matrix in fp8, with scales of this form; None: in the type that it computes in.
 
     `fused` is the name of one tensor that a checkpoint may have in place of `tensors`, with a matrix for each
-    expert. `matrices`: `tensors` is such a one, and has so many: [matrices, out / matrices, in].
+    expert. `matrices`: `tensors` is such a one, and has so many: [matrices, out / matrices, in]. Each of
+    these may be `transposed` in the checkpoint, [in, out / matrices]; and where it is `interleaved`, rows of
+    gate and of up alternate there, and here all rows of gate come first.
     """
 
     tensors: tuple[str, ...]
@@ -67,6 +71,14 @@ class Weight:
     scales: ScaleForm | None = None
     fused: str = ""
     matrices: int | None = None
+    transposed: bool = False
+    interleaved: bool = False
+
+    def arranged(self, matrix: NDArray[Any]) -> NDArray[Any]:
+        """One of the checkpoint's matrices as this weight has it."""
+        if self.transposed:
+            matrix = matrix.T
+        return np.concatenate([matrix[0::2], matrix[1::2]]) if self.interleaved else matrix
 
     @property
     def n_elements(self) -> int:
@@ -86,11 +98,12 @@ class Experts:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. The weights stand in the order in which a step reads them (blink_layer of
-    kernels/reference/model.h).
+    """One layer (blink_layer of kernels/reference/model.h). What most families have stands in the order in
+    which a step reads it, and behind it what few have.
 
-    `window`: how many keys a token sees, itself included; None: all before it. In a layer of experts,
-    which has a `router`, `gate_up` and `down` are those of all experts, one expert after the other.
+    `window`: how many keys a token sees, itself included; None: all before it. `sinks`: of each query head, a
+    score that takes part in the softmax as a key's without a value would. In a layer of experts, which has a
+    `router`, `gate_up`, `down` and their biases are those of all experts, one expert after the other.
     `k_scale` and `v_scale` are names that checkpoints give to the one number by which the keys, or the
     values, of an fp8 cache are multiplied: a checkpoint has one of them, or none.
     """
@@ -109,6 +122,11 @@ class Layer:
     gate_up: Weight
     down: Weight
     mlp_out_norm: Weight | None
+    sinks: Weight | None = None
+    o_bias: Weight | None = None
+    router_bias: Weight | None = None
+    gate_up_bias: Weight | None = None
+    down_bias: Weight | None = None
     k_scale: tuple[str, ...] = ()
     v_scale: tuple[str, ...] = ()
 
@@ -190,6 +208,16 @@ class Model:
     def qkv_bias(self) -> bool:
         """Whether queries, keys and values have a bias."""
         return self.layers[0].qkv_bias is not None
+
+    @property
+    def sinks(self) -> bool:
+        """Whether attention has sinks."""
+        return self.layers[0].sinks is not None
+
+    @property
+    def o_bias(self) -> bool:
+        """Whether attention's output projection has a bias."""
+        return self.layers[0].o_bias is not None
 
     @property
     def sandwich_norms(self) -> bool:

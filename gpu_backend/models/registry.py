@@ -17,6 +17,7 @@ from gpu_backend.models.description import DTYPES, Experts, Model
 from gpu_backend.models.ends_of_turns import TokenizerEnds, ends_of_turns, read_tokenizer_ends
 from gpu_backend.models.fields import Fields, UnsupportedModel, read_json
 from gpu_backend.models.gemma import gemma3, gemma3_conditional
+from gpu_backend.models.gpt_oss import gpt_oss
 from gpu_backend.models.llama import llama, ministral, mistral
 from gpu_backend.models.mistral3 import ministral3, mistral3_conditional
 from gpu_backend.models.phi import phi3
@@ -30,6 +31,7 @@ from ringbuffer.model_file import one_line, shown
 ARCHITECTURES: dict[str, Callable[[Fields], Model]] = {
     "Gemma3ForCausalLM": gemma3,
     "Gemma3ForConditionalGeneration": gemma3_conditional,
+    "GptOssForCausalLM": gpt_oss,
     "LlamaForCausalLM": llama,
     "MinistralForCausalLM": ministral,
     "Ministral3ForCausalLM": ministral3,

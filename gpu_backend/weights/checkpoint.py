@@ -86,10 +86,9 @@ class Checkpoint:
                 tensor = tensor[weight.order.rows(row, n_rows)]
             if weight.offset:
                 tensor, dtype = to_float32(tensor, dtype) + np.float32(weight.offset), "float32"
-            for matrix in (
-                (tensor,) if weight.matrices is None else tensor
-            ):  # what is converted is one expert's
-                yield matrix, dtype
+            matrices = (tensor,) if weight.matrices is None else tensor
+            for matrix in matrices:  # what is converted is one expert's
+                yield weight.arranged(matrix), dtype
             row += n_rows
             self.release(name)
 
@@ -203,7 +202,8 @@ class Checkpoint:
         rows = sum(shape[0] for shape in shapes if shape)
         wanted = weight.shape
         if weight.matrices is not None:
-            wanted = (weight.matrices, wanted[0] // weight.matrices, *wanted[1:])
+            of_one = (wanted[0] // weight.matrices, *wanted[1:])
+            wanted = (weight.matrices, *(reversed(of_one) if weight.transposed else of_one))
         if any((rows, *shape[1:]) != wanted for shape in shapes):
             raise CheckpointError(
                 f"{self._entry(weight.tensors[0]).file}: {' + '.join(weight.tensors)} have shapes "

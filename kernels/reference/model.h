@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* The activation between an MLP's two matmuls (ops/activation.h). */
-enum blink_activation { BLINK_SILU = 0, BLINK_GELU_TANH = 1 };
+enum blink_activation { BLINK_SILU = 0, BLINK_GELU_TANH = 1, BLINK_CLAMPED_SWIGLU = 2 };
 
 struct blink_layer {
   const float* input_norm;         /* [hidden] */
@@ -22,12 +22,17 @@ struct blink_layer {
   const float* qkv_bias;           /* [(n_heads + 2 n_kv_heads) * head_dim] or null */
   const float* q_norm;             /* [head_dim] or null */
   const float* k_norm;             /* [head_dim] or null */
+  const float* sinks;              /* [n_heads] or null: of each query head, the score of a key without a value */
   const float* o;                  /* [hidden][n_heads * head_dim] */
+  const float* o_bias;             /* [hidden] or null */
   const float* attention_out_norm; /* [hidden] or null: of what o puts out */
   const float* mlp_norm;           /* [hidden] */
   const float* router;             /* [n_experts][hidden]; null: the layer has one MLP and no experts */
+  const float* router_bias;        /* [n_experts] or null */
   const float* gate_up;            /* [2 * intermediate][hidden], or of each expert [2 * expert_intermediate][hidden] */
+  const float* gate_up_bias;       /* of each expert [2 * expert_intermediate], or null */
   const float* down;               /* [hidden][intermediate], or of each expert [hidden][expert_intermediate] */
+  const float* down_bias;          /* of each expert [hidden], or null */
   const float* mlp_out_norm;       /* [hidden] or null: of what the MLP puts out */
   const float* rope; /* [head_dim / 2][2]: radians per position, and magnitude (RopePair of ops/attention/rope.h) */
   uint32_t window;   /* keys that a token sees, itself included; 0: all */

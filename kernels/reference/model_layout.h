@@ -1,32 +1,37 @@
 /* Generated from model.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MODEL_LAYOUT_HASH 0xf6b22eb3d645b11dull
+#define BLINK_MODEL_LAYOUT_HASH 0x53e32762f2d7bee8ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_layer) == 128, "blink_layer");
+BLINK_ASSERT(sizeof(struct blink_layer) == 168, "blink_layer");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, input_norm) == 0, "blink_layer.input_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv) == 8, "blink_layer.qkv");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, qkv_bias) == 16, "blink_layer.qkv_bias");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, q_norm) == 24, "blink_layer.q_norm");
 BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_norm) == 32, "blink_layer.k_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, o) == 40, "blink_layer.o");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, attention_out_norm) == 48, "blink_layer.attention_out_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, mlp_norm) == 56, "blink_layer.mlp_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, router) == 64, "blink_layer.router");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up) == 72, "blink_layer.gate_up");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down) == 80, "blink_layer.down");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, mlp_out_norm) == 88, "blink_layer.mlp_out_norm");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, rope) == 96, "blink_layer.rope");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, window) == 104, "blink_layer.window");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_scale) == 108, "blink_layer.k_scale");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, v_scale) == 112, "blink_layer.v_scale");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, growth_beta) == 116, "blink_layer.growth_beta");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, growth_context) == 120, "blink_layer.growth_context");
-BLINK_ASSERT(__builtin_offsetof(struct blink_layer, reserved) == 124, "blink_layer.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, sinks) == 40, "blink_layer.sinks");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, o) == 48, "blink_layer.o");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, o_bias) == 56, "blink_layer.o_bias");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, attention_out_norm) == 64, "blink_layer.attention_out_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, mlp_norm) == 72, "blink_layer.mlp_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, router) == 80, "blink_layer.router");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, router_bias) == 88, "blink_layer.router_bias");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up) == 96, "blink_layer.gate_up");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, gate_up_bias) == 104, "blink_layer.gate_up_bias");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down) == 112, "blink_layer.down");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, down_bias) == 120, "blink_layer.down_bias");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, mlp_out_norm) == 128, "blink_layer.mlp_out_norm");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, rope) == 136, "blink_layer.rope");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, window) == 144, "blink_layer.window");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, k_scale) == 148, "blink_layer.k_scale");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, v_scale) == 152, "blink_layer.v_scale");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, growth_beta) == 156, "blink_layer.growth_beta");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, growth_context) == 160, "blink_layer.growth_context");
+BLINK_ASSERT(__builtin_offsetof(struct blink_layer, reserved) == 164, "blink_layer.reserved");
 BLINK_ASSERT(sizeof(struct blink_model) == 88, "blink_model");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, n_layers) == 0, "blink_model.n_layers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_model, hidden) == 4, "blink_model.hidden");
@@ -55,12 +60,17 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_model, layers) == 80, "blink_model.
   X(blink_layer, qkv_bias) \
   X(blink_layer, q_norm) \
   X(blink_layer, k_norm) \
+  X(blink_layer, sinks) \
   X(blink_layer, o) \
+  X(blink_layer, o_bias) \
   X(blink_layer, attention_out_norm) \
   X(blink_layer, mlp_norm) \
   X(blink_layer, router) \
+  X(blink_layer, router_bias) \
   X(blink_layer, gate_up) \
+  X(blink_layer, gate_up_bias) \
   X(blink_layer, down) \
+  X(blink_layer, down_bias) \
   X(blink_layer, mlp_out_norm) \
   X(blink_layer, rope) \
   X(blink_layer, window) \

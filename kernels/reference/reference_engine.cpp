@@ -116,10 +116,14 @@ class ReferenceEngine {
     });
   }
 
-  /* y [rows][out] = x [rows][in] w^T */
-  void project(const Floats& x, const float* w, const Floats& y, uint32_t rows, uint32_t in, uint32_t out) {
-    share(out, uint64_t(rows) * in,
-          [&](uint32_t begin, uint32_t end) { linear(x.get(), w, y.get(), rows, in, out, begin, end); });
+  /* y [rows][out] = x [rows][in] w^T, plus `bias` [out] unless it is null */
+  void project(const Floats& x, const float* w, const Floats& y, uint32_t rows, uint32_t in, uint32_t out,
+               const float* bias = nullptr) {
+    share(out, uint64_t(rows) * in, [&](uint32_t begin, uint32_t end) {
+      linear(x.get(), w, y.get(), rows, in, out, begin, end);
+      for (uint32_t i = 0; bias && i < rows; ++i)
+        for (uint32_t j = begin; j < end; ++j) *(y + (uint64_t(i) * out + j)) += bias[j];
+    });
   }
 
   void copy_pages(const blink_step_set& set) {
@@ -169,9 +173,9 @@ class ReferenceEngine {
     for_each(n_tokens_ * m.n_heads, 64 * m.head_dim, [&](uint32_t j) {
       const uint32_t i = j % per_kv_head / ratio, head = j / per_kv_head * ratio + j % ratio;
       attention(set, tables_, qkv_.get(), k_cache, v_cache, attended_.get(), m.n_heads, m.n_kv_heads, m.head_dim,
-                layer.window, i, head);
+                layer.window, layer.sinks, i, head);
     });
-    project(attended_, layer.o, delta_, n_tokens_, m.n_heads * m.head_dim, m.hidden);
+    project(attended_, layer.o, delta_, n_tokens_, m.n_heads * m.head_dim, m.hidden, layer.o_bias);
   }
 
   void feed_forward(const blink_layer& layer) {
@@ -188,7 +192,7 @@ class ReferenceEngine {
     const blink_model& m = model_;
     const uint32_t per_token = m.experts_per_token;
     const uint64_t size = uint64_t(m.hidden) * m.expert_intermediate;
-    project(normed_, layer.router, router_logits_, n_tokens_, m.hidden, m.n_experts);
+    project(normed_, layer.router, router_logits_, n_tokens_, m.hidden, m.n_experts, layer.router_bias);
     for (uint32_t i = 0; i < n_tokens_; ++i)
       route(set, router_logits_.get(), topk_ids_.data(), expert_weight_.get(), m.n_experts, per_token, m.renormalise,
             i);
@@ -196,12 +200,15 @@ class ReferenceEngine {
       const uint64_t expert = topk_ids_[p];
       if (expert == kNoExpert) return;
       float* scratch = expert_scratch_ + uint64_t(p) * 3 * m.expert_intermediate;
+      const float* const bias = layer.gate_up_bias;
       expert_mlp(normed_ + uint64_t(p / per_token) * m.hidden, layer.gate_up + expert * 2 * size,
-                 layer.down + expert * size, scratch, scratch + 2 * m.expert_intermediate,
-                 expert_rows_ + uint64_t(p) * m.hidden, m.hidden, m.expert_intermediate, Activation(m.activation));
+                 bias ? bias + expert * 2 * m.expert_intermediate : nullptr, layer.down + expert * size, scratch,
+                 scratch + 2 * m.expert_intermediate, expert_rows_ + uint64_t(p) * m.hidden, m.hidden,
+                 m.expert_intermediate, Activation(m.activation));
     });
     for_each(n_tokens_, per_token * m.hidden, [&](uint32_t i) {
-      moe_combine(expert_rows_.get(), topk_ids_.data(), expert_weight_.get(), delta_.get(), m.hidden, per_token, i);
+      moe_combine(expert_rows_.get(), topk_ids_.data(), expert_weight_.get(), layer.down_bias, delta_.get(), m.hidden,
+                  per_token, i);
     });
   }
 

@@ -61,10 +61,12 @@ void blink_reference_rope(const struct blink_step_set* set, const struct blink_t
 
 void blink_reference_attention(const struct blink_step_set* set, const struct blink_tables* tables, const float* qkv,
                                const float* k_cache, const float* v_cache, float* out, uint32_t n_heads,
-                               uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t tokens) {
+                               uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, const float* sinks,
+                               uint32_t tokens) {
   for (uint32_t i = 0; i < tokens; ++i)
     for (uint32_t head = 0; head < n_heads; ++head)
-      blink::attention(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads, head_dim, window, i, head);
+      blink::attention(*set, *tables, qkv, k_cache, v_cache, out, n_heads, n_kv_heads, head_dim, window, sinks, i,
+                       head);
 }
 
 void blink_reference_linear(const float* x, const float* w, float* y, uint32_t rows, uint32_t in, uint32_t out) {
@@ -83,21 +85,22 @@ void blink_reference_expert_plan(const uint32_t* topk_ids, blink::ExpertUnit* pl
 }
 
 /* rows [tokens][per_token][hidden] of the pairs that exist. */
-void blink_reference_experts(const uint32_t* topk_ids, const float* gate_up, const float* down, const float* x,
-                             float* rows, uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t tokens,
-                             uint32_t activation) {
+void blink_reference_experts(const uint32_t* topk_ids, const float* gate_up, const float* gate_up_bias,
+                             const float* down, const float* x, float* rows, uint32_t hidden, uint32_t intermediate,
+                             uint32_t per_token, uint32_t tokens, uint32_t activation) {
   std::vector<float> scratch(3 * intermediate);
   const uint64_t size = uint64_t(hidden) * intermediate;
   for (uint64_t p = 0; p < uint64_t(tokens) * per_token; ++p)
     if (topk_ids[p] != blink::kNoExpert)
-      blink::expert_mlp(x + p / per_token * hidden, gate_up + topk_ids[p] * 2 * size, down + topk_ids[p] * size,
-                        scratch.data(), scratch.data() + 2 * intermediate, rows + p * hidden, hidden, intermediate,
-                        blink::Activation(activation));
+      blink::expert_mlp(x + p / per_token * hidden, gate_up + topk_ids[p] * 2 * size,
+                        gate_up_bias ? gate_up_bias + topk_ids[p] * 2 * intermediate : nullptr,
+                        down + topk_ids[p] * size, scratch.data(), scratch.data() + 2 * intermediate, rows + p * hidden,
+                        hidden, intermediate, blink::Activation(activation));
 }
 
-void blink_reference_moe_combine(const float* rows, const uint32_t* topk_ids, const float* weight, float* delta,
-                                 uint32_t hidden, uint32_t per_token, uint32_t tokens) {
-  for (uint32_t i = 0; i < tokens; ++i) blink::moe_combine(rows, topk_ids, weight, delta, hidden, per_token, i);
+void blink_reference_moe_combine(const float* rows, const uint32_t* topk_ids, const float* weight, const float* bias,
+                                 float* delta, uint32_t hidden, uint32_t per_token, uint32_t tokens) {
+  for (uint32_t i = 0; i < tokens; ++i) blink::moe_combine(rows, topk_ids, weight, bias, delta, hidden, per_token, i);
 }
 
 /* As sample_kernel but for the completion: tokens into out_token and history. */

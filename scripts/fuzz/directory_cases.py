@@ -12,7 +12,7 @@ from fuzz.directory_case import DEMO, Case, Change
 ARCHITECTURES = (
     "LlamaForCausalLM", "MistralForCausalLM", "MinistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM", "Phi3ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration",
-    "Ministral3ForCausalLM", "Mistral3ForConditionalGeneration",
+    "GptOssForCausalLM", "Ministral3ForCausalLM", "Mistral3ForConditionalGeneration",
 )  # fmt: skip
 NUMBERS = (
     0, -1, 1, 2, 3, 7, 16, 255, 256, 257, 1024, 1025, 65536, 10**7, 256 * 10**6, 2**31 - 1, 2**31, 2**32 - 1,

@@ -11,6 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Ministral3Config,
@@ -100,8 +102,26 @@ GEMMA: dict[str, Any] = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
+GPT_OSS: dict[str, Any] = {
+    "head_dim": 64,
+    "intermediate_size": 40,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 3,
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 150000.0,
+        "factor": 32.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 32,
+    },
+}
 FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM, GEMMA),
+    "gpt-oss": (GptOssConfig, GptOssForCausalLM, GPT_OSS),
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
     "ministral": (
         MinistralConfig,
@@ -137,7 +157,9 @@ def make_model(
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight"):
                 parameter.copy_(middle + 0.2 * torch.randn_like(parameter))  # norms that are not all one
-            elif name.endswith(".bias"):
+            elif name.endswith("gate_up_proj_bias"):
+                parameter.copy_(4.0 * torch.randn_like(parameter))  # some are clamped
+            elif name.endswith((".bias", "_bias", ".sinks")):
                 parameter.copy_(0.5 * torch.randn_like(parameter))
             else:
                 parameter.mul_(4.0)  # attention that is far from uniform

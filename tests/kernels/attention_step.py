@@ -86,5 +86,7 @@ class Attention:
         heads, kv_heads, head_dim = self.shape
         expected = np.full((self.n_tokens, heads, head_dim), 7, np.float32)
         inputs = [floats(self.qkv), *self.values()]
-        self.arrays.call("attention", *inputs, expected, heads, kv_heads, head_dim, window, self.n_tokens)
+        self.arrays.call(
+            "attention", *inputs, expected, heads, kv_heads, head_dim, window, None, self.n_tokens
+        )
         assert_close(floats(self.out), expected, 2 * TOLERANCE)

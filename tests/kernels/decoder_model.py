@@ -85,7 +85,7 @@ class Model:
             cache, scales = self.values(index), map(float, self.scales[index])
             arrays.call("rope", qkv, None, *norms, EPS, self.rope, *cache, *scales, *sizes, *NO_GROWTH)
             attention = np.zeros((tokens, self.heads * self.head_dim), np.float32)
-            arrays.call("attention", qkv, *cache, attention, *sizes[:3], 0, tokens)
+            arrays.call("attention", qkv, *cache, attention, *sizes[:3], 0, None, tokens)
             caches.append(cache)
             residual += self._linear(attention, w["o"])
             gate_up = self._linear(self._norm(residual, w["post_norm"]), w["gate_up"])

@@ -76,7 +76,7 @@ class MoeCase:
 
     def expected(self) -> NDArray[np.float32]:
         rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
-        inputs = (self.gate_up.values, self.down.values, floats(self.x))
+        inputs = (self.gate_up.values, None, self.down.values, floats(self.x))
         sizes = (self.hidden, self.intermediate, self.per_token, self.tokens)
         call("experts", self.choice, *inputs, rows, *sizes, self.activation)
         return rows

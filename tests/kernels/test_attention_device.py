@@ -124,7 +124,7 @@ class StreamStep:
         reference = np.full(out.shape, 7, np.float32)
         # In fp8 a key may have become the neighbour, as below, which is no matter of attention.
         seen = expected if self.scales == HALVES else step.values()
-        step.arrays.call("attention", qkv, *seen, reference, *step.shape, self.window, step.n_tokens)
+        step.arrays.call("attention", qkv, *seen, reference, *step.shape, self.window, None, step.n_tokens)
         assert_close(floats(out), reference, 2 * TOLERANCE)
         for got, cache in zip(self.step.values(), expected, strict=True):
             written = ~np.isnan(cache)

@@ -168,7 +168,7 @@ def test_moe_combine(emulate: Emulate, hidden: int) -> None:
     weight = np.random.default_rng(0).random((7, 3), np.float32)
     before = np.random.default_rng(1).standard_normal((7, hidden)).astype(np.float32)
     delta, out = np.full((7, hidden), 7, np.float32), before.copy()
-    call("moe_combine", floats(rows), choice, weight, delta, hidden, 3, 7)
+    call("moe_combine", floats(rows), choice, weight, None, delta, hidden, 3, 7)
     emulate("moe_combine", rows, choice, weight, out, hidden, 3, 7)
     assert_close(out, before + delta)
     assert (out[1::3] == before[1::3]).all()

@@ -130,7 +130,8 @@ def test_attention_over_pages(heads: int, kv_heads: int, head_dim: int, window: 
     qkv = random(33, heads + 2 * kv_heads, head_dim)
     k_cache, v_cache = (3 * random(64, kv_heads, 16, head_dim, seed=s) for s in (1, 2))
     out = np.full((33, heads, head_dim), 7, np.float32)
-    arrays.call("attention", qkv, k_cache, v_cache, out, heads, kv_heads, head_dim, window, 33)
+    sinks = 3 * random(heads, seed=3) if window % 2 else None
+    arrays.call("attention", qkv, k_cache, v_cache, out, heads, kv_heads, head_dim, window, sinks, 33)
     for i, (row, position) in enumerate(zip(arrays.token_sequence, arrays.token_position, strict=True)):
         if row == NO_SEQUENCE:
             np.testing.assert_array_equal(out[i], 7)
@@ -143,5 +144,6 @@ def test_attention_over_pages(heads: int, kv_heads: int, head_dim: int, window: 
         )  # fmt: skip
         scores = np.einsum("hd,jhd->hj", qkv[i, :heads], k) / np.sqrt(head_dim)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
-        expected = np.einsum("hj,jhd->hd", weights / weights.sum(-1, keepdims=True), v)
+        total = weights.sum(-1) + (0 if sinks is None else np.exp(sinks - scores.max(-1)))
+        expected = np.einsum("hj,jhd->hd", weights / total[:, None], v)
         np.testing.assert_allclose(out[i], expected, rtol=1e-4, atol=1e-5)

@@ -189,8 +189,8 @@ def _rounded(config: Model) -> tuple[ScaleForm, ...]:
 
 def random_distribution(weight: Weight, name: str) -> tuple[float, float]:
     """Mean and standard deviation of RandomWeights in the weight that a layer calls `name`."""
-    if len(weight.shape) == 1 and name != "qkv_bias":
-        return 1.0, 0.0  # a norm
+    if len(weight.shape) == 1 and (not name or name.endswith("_norm")):
+        return 1.0, 0.0  # a norm, of the layers or the last
     return 0.0, RANDOM_OUTPUT_STD if name == "o" else RANDOM_STD
 
 

@@ -9,6 +9,8 @@
  *
  * With a window a token attends only to the last `window` positions, its own included.
  *
+ * With sinks [n_heads], each head's softmax has one score more, which takes weight and has no value (gpt-oss).
+ *
  * softmax(q . k / sqrt(head_dim)) v, fp32 inside; query head h reads key head h / (n_heads / n_kv_heads).
  */
 #ifndef BLINK_OPS_ATTENTION_H
@@ -28,14 +30,14 @@ constexpr uint32_t kKeyBlock = 16; /* keys that share one rescaling of the sums 
 /* One head of one token: a running softmax, its sums relative to the largest score so far. */
 inline void attention(const struct blink_step_set& set, const struct blink_tables& tables, const float* qkv,
                       const float* k_cache, const float* v_cache, float* out, uint32_t n_heads, uint32_t n_kv_heads,
-                      uint32_t head_dim, uint32_t window, uint32_t i, uint32_t head) {
+                      uint32_t head_dim, uint32_t window, const float* sinks, uint32_t i, uint32_t head) {
   if (set.token_sequence[i] == BLINK_NO_SEQUENCE) return;
   const uint32_t kv_head = head / (n_heads / n_kv_heads), length = set.token_position[i] + 1;
   const uint32_t block = tables.page_size < kKeyBlock ? tables.page_size : kKeyBlock; /* divides the page */
   const float* q = qkv + (uint64_t(i) * (n_heads + 2 * n_kv_heads) + head) * head_dim;
   float* __restrict__ acc = out + (uint64_t(i) * n_heads + head) * head_dim;
   const float scale = 1.0f / sqrtf(float(head_dim));
-  float max = -INFINITY, sum = 0.0f;
+  float max = sinks ? sinks[head] : -INFINITY, sum = sinks ? 1.0f : 0.0f;
   for (uint32_t d = 0; d < head_dim; ++d) acc[d] = 0.0f;
   uint32_t first = first_seen(set.token_position[i], window);
   while (first < length) {

@@ -16,6 +16,7 @@ constexpr uint32_t kTiledBox = 16;             /* rows of y that a copy takes */
 
 /* gated() to about 1e-6 of its size. The exponential is at most 2^60: beyond, the result is nothing beside `up`. */
 __device__ __forceinline__ float gated_fast(float gate, float up) {
+  clamp_inputs(kActivation, gate, up);
   return __fdividef(gate * up, 1.0f + exp2_fast(fminf(-kLog2E * gate_logit(kActivation, gate), 60.0f)));
 }
 

@@ -1,8 +1,10 @@
-/* MoE combine: the weighted sum of what a token's experts put out, in the order of `topk_ids`; zero for padding. The
+/* MoE combine: the weighted sum of what a token's experts put out, in the order of `topk_ids`; zero for padding. What
+ * an expert puts out is its row plus its bias, if experts have one. The
  * CPU reference writes it to delta, the kernel adds it to the residual.
  *
  *   rows    [tokens][per_token][hidden] half (fp32 on the host)
  *   topk_ids, weight [tokens][per_token] (routing.h)
+ *   bias    [experts][hidden], or null: of down
  *   delta, residual [tokens][hidden] fp32
  */
 #ifndef BLINK_OPS_MOE_COMBINE_H
@@ -15,13 +17,14 @@ namespace blink {
 
 #ifndef __CUDACC__
 
-inline void moe_combine(const float* rows, const uint32_t* topk_ids, const float* weight, float* delta, uint32_t hidden,
-                        uint32_t per_token, uint32_t i) {
+inline void moe_combine(const float* rows, const uint32_t* topk_ids, const float* weight, const float* bias,
+                        float* delta, uint32_t hidden, uint32_t per_token, uint32_t i) {
   float* out = delta + uint64_t(i) * hidden;
   for (uint32_t j = 0; j < hidden; ++j) out[j] = 0.0f;
   for (uint64_t p = uint64_t(i) * per_token; p < uint64_t(i + 1) * per_token; ++p)
     if (topk_ids[p] != kNoExpert)
-      for (uint32_t j = 0; j < hidden; ++j) out[j] += weight[p] * rows[p * hidden + j];
+      for (uint32_t j = 0; j < hidden; ++j)
+        out[j] += weight[p] * (rows[p * hidden + j] + (bias ? bias[uint64_t(topk_ids[p]) * hidden + j] : 0.0f));
 }
 
 #else

@@ -34,11 +34,13 @@ namespace blink {
 
 #ifndef __CUDACC__
 
-/* One pair: x [hidden] to out [hidden] through gate_up [2][intermediate][hidden] and down
- * [hidden][intermediate]; gated [2 * intermediate] and product [intermediate] are scratch. */
-inline void expert_mlp(const float* x, const float* gate_up, const float* down, float* gated, float* product,
-                       float* out, uint32_t hidden, uint32_t intermediate, Activation activation) {
+/* One pair: x [hidden] to out [hidden] through gate_up [2][intermediate][hidden], with gate_up_bias
+ * [2][intermediate] unless that is null, and down [hidden][intermediate]; gated [2 * intermediate] and product
+ * [intermediate] are scratch. */
+inline void expert_mlp(const float* x, const float* gate_up, const float* gate_up_bias, const float* down, float* gated,
+                       float* product, float* out, uint32_t hidden, uint32_t intermediate, Activation activation) {
   linear(x, gate_up, gated, 1, hidden, 2 * intermediate, 0, 2 * intermediate);
+  for (uint32_t j = 0; gate_up_bias && j < 2 * intermediate; ++j) gated[j] += gate_up_bias[j];
   gated_row(activation, gated, product, intermediate);
   linear(product, down, out, 1, intermediate, hidden, 0, hidden);
 }

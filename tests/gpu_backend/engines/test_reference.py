@@ -51,6 +51,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "mistral": {"family": "mistral"},
     "mistral-window": {"family": "mistral", "sliding_window": 24},
     "ministral": {"family": "ministral"},
+    "gpt-oss": {"family": "gpt-oss"},
+    "gpt-oss-rope-bf16": {"family": "gpt-oss", "dtype": torch.bfloat16, "hidden_size": 288},
+    "gpt-oss-rope-four-of-32": {
+        "family": "gpt-oss",
+        "num_local_experts": 32,
+        "num_experts_per_tok": 4,
+        "num_attention_heads": 16,
+        "sliding_window": 7,
+    },
     "ministral3-rope": {"family": "ministral3"},
     "ministral3-rope-bf16-window": {
         "family": "ministral3",

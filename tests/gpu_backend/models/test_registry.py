@@ -137,7 +137,10 @@ def test_missing_keys_are_as_in_the_familys_own_configuration(family: str) -> No
         window if kind == "sliding_attention" else None for kind in slides
     ]
     if model.experts is not None:
-        assert model.experts.renormalise == theirs.norm_topk_prob
+        assert model.experts.renormalise == getattr(theirs, "norm_topk_prob", True)
+        assert (model.experts.count, model.experts.per_token) == (
+            theirs.num_experts, theirs.num_experts_per_tok
+        )  # fmt: skip
 
 
 PHI3 = {"architectures": ["Phi3ForCausalLM"]}
