@@ -86,7 +86,8 @@ class LayerAttention:
     """What attention works with in one layer. The norms are those of each head's queries and keys; `bias` is
     that of all heads of `qkv`, added before the norms. `scales`: what elements of an fp8 cache are multiplied
     by, 1 where it holds halves. Attention to an fp8 cache finds a prompt's queries in float16
-    (kernels/ops/attention/kv_element.h)."""
+    (kernels/ops/attention/kv_element.h). `sinks` [1][heads.q]: a score of each query head that takes part in
+    the softmax as a key's without a value would."""
 
     heads: Heads
     reach: Reach
@@ -99,6 +100,7 @@ class LayerAttention:
     eps: float
     bias: Matrix | None
     scales: KvScales = NO_KV_SCALES
+    sinks: Matrix | None = None
 
     @property
     def cache_type(self) -> str:

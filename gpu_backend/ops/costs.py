@@ -81,7 +81,9 @@ def cost(op: Operation, load: Load) -> Cost:
         case ops.RmsNorm(quantize=to) if to is not None:
             return Cost(_moved(op.x, to.out, to.scales, op.norm.weight))
         case ops.RmsNorm() | ops.GatherNorm():
-            return Cost(_moved(op.x if isinstance(op, ops.RmsNorm) else op.out, op.out, op.norm.weight))
+            added = (op.x, op.adds) if isinstance(op, ops.RmsNorm) and op.adds else ()
+            x = op.x if isinstance(op, ops.RmsNorm) else op.out
+            return Cost(_moved(x, op.out, op.norm.weight, *added))
         case ops.AddNorm():
             left = (
                 (op.quantize.out, op.quantize.scales)
@@ -125,7 +127,8 @@ def _moe(op: Moe) -> Cost:
     count, per_token = op.routing.count, op.routing.per_token
     chosen = 1 - (1 - per_token / count) ** op.tokens
     rows = 3 * op.intermediate * op.hidden
-    moved = chosen * _moved(op.gate_up, op.down) + _moved(op.router, op.residual, op.residual, op.normed)
+    of_experts = (op.gate_up, op.down, *filter(None, (op.gate_up_bias, op.down_bias)))
+    moved = chosen * _moved(*of_experts) + _moved(op.router, op.residual, op.residual, op.normed)
     flops = 2 * op.pairs * rows
     router = 2 * op.tokens * count * op.hidden
     return Cost(moved, flops + router, flops * _multiplies_fp8(op.gate_up, op.tokens))

@@ -24,6 +24,7 @@ from gpu_backend.kernel_abi.decode_unit_sm90 import (
     ATTENTION_THREADS,
     GROWING_QUERIES,
     LARGEST_WIDE_HEAD,
+    SINKS,
     UNIT_HEADS,
     WIDE_UNIT_HEADS,
     WIDE_UNIT_ROWS,
@@ -150,7 +151,7 @@ class StreamAttention(OnHopper):
         outputs = (partial, of.out, heads.kv, heads.ratio, limits.most, of.bias, window or 0)
         scales = (of.scales.key, of.scales.value)
         half, width = of.qkv.element.cpp, unit_heads(heads, op.verifies)
-        extras = GROWING_QUERIES if of.reach.growth else 0
+        extras = (GROWING_QUERIES if of.reach.growth else 0) + (SINKS if of.sinks else 0)
         choices = (
             (bool(of.bias), False),
             (bool(window), False),
@@ -163,7 +164,7 @@ class StreamAttention(OnHopper):
             instantiated("decode_attention_kernel", half, heads.dim, choices=choices),
             (target.blocks, 1, 1),
             (ATTENTION_THREADS, 1, 1),
-            (*inputs, *caches, *outputs, *scales, *of.reach.growth_operands),
+            (*inputs, *caches, *outputs, *scales, *of.reach.growth_operands, of.sinks),
             shared_bytes=ATTENTION_SHARED_BYTES,
         )
 

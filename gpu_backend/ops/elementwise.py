@@ -71,6 +71,8 @@ class RmsNormKernel(Always):
         if op.quantize is not None:
             return [_in_fp8("rmsnorm", (op.x, op.norm.weight, op.norm.eps), op.x, op.quantize)]
         operands = (op.x, op.norm.weight, op.norm.eps, op.out, op.x.columns)
+        if op.adds is not None:
+            return [_rows(f"rmsnorm_adding_kernel<{op.out.element.cpp}>", op.x, (*operands, op.adds))]
         return [_rows(f"rmsnorm_kernel<{op.out.element.cpp}>", op.x, operands)]
 
 

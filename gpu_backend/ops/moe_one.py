@@ -45,6 +45,8 @@ class OneTokenMoe:
             return "no matmul before it has summed the router's logits"
         if op.norm_after:
             return "it has no norm behind it"
+        if op.router_bias or op.gate_up_bias or op.down_bias:
+            return "it adds no bias"
         sliced = op.intermediate % one_slice(op.down) == 0
         resident = max(op.hidden, resident_elements(op))
         if not sliced or op.routing.per_token > SINGLE_EXPERTS or resident > MOST_RESIDENT:

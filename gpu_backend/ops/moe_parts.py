@@ -10,7 +10,7 @@ from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.kernel_abi.routing import ROUTE_WARPS
 from gpu_backend.ops.candidate import Choice
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import FromStep, Launch, Struct, Work
+from gpu_backend.ops.launch import FromStep, Launch, Struct, Work, instantiated
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Epilogue, MatMul, Moe, Operation, RmsNorm, Role
 
@@ -50,23 +50,27 @@ def route(op: Moe, target: Target, choose: Choose) -> list[Work]:
     buffers, routing = MoeBuffers(op), op.routing
     router = MatMul(Role.ROUTER, op.router, op.normed, buffers.logits, Epilogue.STORE_FP32)
     counts = (op.tokens, routing.count, routing.per_token, int(routing.renormalise))
+    bias = op.router_bias
     top_k = Launch(
-        "route_kernel",
+        f"route_biased_kernel<{bias.element.cpp}>" if bias else "route_kernel",
         (ceil_div(op.tokens, ROUTE_WARPS), 1, 1),
         (32 * ROUTE_WARPS, 1, 1),
-        (FromStep.STEP_SET, buffers.logits, *buffers.chosen, *counts),
+        (FromStep.STEP_SET, buffers.logits, *((bias,) if bias else ()), *buffers.chosen, *counts),
     )
     norm = choose(RmsNorm(op.residual, op.norm, op.normed), target)
     return [*norm.launches, *choose(router, target).launches, top_k]
 
 
 def expert_sum(op: Moe) -> Launch:
-    """The weighted sum of each token's rows, and the norm behind it."""
+    """The weighted sum of each token's rows, which get experts' biases here, and the norm behind it."""
     buffers, half = MoeBuffers(op), op.normed.element.cpp
     grid, block = (op.tokens, 1, 1), (NORM_THREADS, 1, 1)
     total = (buffers.rows, *buffers.chosen, op.residual)
     sizes = (op.hidden, op.routing.per_token)
+    biased = ((op.down_bias is not None, False),)
     if op.norm_after is None:
-        return Launch(f"moe_combine_kernel<{half}>", grid, block, (*total, *sizes))
+        kernel = instantiated("moe_combine_kernel", half, choices=biased)
+        return Launch(kernel, grid, block, (*total, *sizes, op.down_bias))
     norm = (op.norm_after.weight, op.norm_after.eps, op.normed)
-    return Launch(f"moe_combine_rmsnorm_kernel<{half}>", grid, block, (*total, *norm, *sizes))
+    kernel = instantiated("moe_combine_rmsnorm_kernel", half, choices=biased)
+    return Launch(kernel, grid, block, (*total, *norm, *sizes, op.down_bias, op.adds))

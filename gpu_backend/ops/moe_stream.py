@@ -16,11 +16,11 @@ from gpu_backend.kernel_abi.routing import FEW_TOKENS, MAX_EXPERTS
 from gpu_backend.kernel_abi.small_batch_plan import EXPERT_THREADS, SMALL_BATCH_TOKENS
 from gpu_backend.kernel_abi.small_batch_plan import SMALL_BATCH_PAIRS as MOST_PAIRS
 from gpu_backend.ops.gpu import BESIDE_L1_SHARED_BYTES, Target
-from gpu_backend.ops.launch import FromStep, Launch, Work
+from gpu_backend.ops.launch import FromStep, Launch, Work, instantiated
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
 from gpu_backend.ops.operations import Moe, Routing
-from gpu_backend.ops.weights import instance, weight_operand
+from gpu_backend.ops.weights import SCALE_FORMS, UNSCALED, instance, weight_operand
 
 # Pairs an expert, on average, up to which reading the weights is all the work.
 SMALL_BATCH_PAIRS = MOST_PAIRS // MAX_EXPERTS
@@ -58,6 +58,8 @@ class StreamMoe:
             return "it computes the router's logits itself"
         if not streams_experts(op.routing, op.tokens):
             return f"{op.tokens} tokens are more than {SMALL_BATCH_TOKENS}, or {SMALL_BATCH_PAIRS} an expert"
+        if op.gate_up_bias and op.gate_up.scales:
+            return "it adds no bias to products of weights in fp8"
         if op.hidden % ROUTER_CHUNK and expert_input(op) is not op.normed.element:
             return (
                 f"{op.hidden} columns are no multiple of {ROUTER_CHUNK}, and only the router norms in float16"
@@ -68,14 +70,18 @@ class StreamMoe:
         buffers, half = MoeBuffers(op), op.normed.element.cpp
         grid, block = (EXPERT_BLOCKS * target.blocks, 1, 1), (EXPERT_THREADS, 1, 1)
         routing, per_token = routing_struct(op, buffers.logits), op.routing.per_token
-        chooser = "kRoutingFused" if op.tokens <= FEW_TOKENS else "kRoutingGiven"
+        apart = op.hidden % ROUTER_CHUNK != 0
+        # A kernel that chooses by itself knows no bias: the logits must have it, which router_kernel's do.
+        chooses = op.tokens <= FEW_TOKENS and not (apart and op.router_bias)
+        chooser = "blink::kRoutingFused" if chooses else "blink::kRoutingGiven"
         sizes = (op.tokens, op.hidden, op.intermediate, per_token)
-        kernel = instance(half, "blink::kGateUp", f"blink::{chooser}", of=op.gate_up)
+        form = op.gate_up.scale_form
+        choices = ((SCALE_FORMS[form] if form else UNSCALED, UNSCALED), (op.gate_up_bias is not None, False))
         gate_up = Launch(
-            f"moe_gemv_kernel<{kernel}>",
+            instantiated("moe_gemv_kernel", half, "blink::kGateUp", chooser, choices=choices),
             grid,
             block,
-            (routing, weight_operand(op.gate_up), op.normed, buffers.product, *sizes),
+            (routing, weight_operand(op.gate_up), op.normed, buffers.product, *sizes, op.gate_up_bias),
             shared_bytes=ring_bytes(op.gate_up),
             divided=divided_bytes(op.gate_up),
         )
@@ -85,11 +91,11 @@ class StreamMoe:
             f"moe_gemv_kernel<{kernel}>",
             grid,
             block,
-            (routing, weight_operand(op.down), buffers.product, buffers.rows, *sizes),
+            (routing, weight_operand(op.down), buffers.product, buffers.rows, *sizes, None),
             shared_bytes=ring_bytes(op.down),
             divided=divided_bytes(op.down),
         )
-        routed = route(op, target, self._choose) if op.hidden % ROUTER_CHUNK else [self._router(op)]
+        routed = route(op, target, self._choose) if apart else [self._router(op)]
         return [*routed, gate_up, down, expert_sum(op)]
 
     @staticmethod
@@ -98,11 +104,13 @@ class StreamMoe:
         buffers, routing = MoeBuffers(op), op.routing
         groups = ceil_div(op.tokens, ROUTER_TOKENS)
         arrivals = Buffer("router_arrivals", 1, groups, Element.U32)
+        inputs = (op.residual, op.norm.weight, op.norm.eps, op.router)
         outputs = (op.normed, buffers.logits, *buffers.chosen, arrivals)
         counts = (op.tokens, op.hidden, routing.count, routing.per_token, int(routing.renormalise))
+        choices = ((op.router_bias is not None, False),)
         return Launch(
-            f"router_kernel<{op.router.element.cpp}, {expert_input(op).cpp}>",
+            instantiated("router_kernel", op.router.element.cpp, expert_input(op).cpp, choices=choices),
             (ceil_div(routing.count, ROUTER_EXPERTS), groups, 1),
             (ROUTER_THREADS, 1, 1),
-            (FromStep.STEP_SET, op.residual, op.norm.weight, op.norm.eps, op.router, *outputs, *counts),
+            (FromStep.STEP_SET, *inputs, *outputs, *counts, op.router_bias),
         )

@@ -26,7 +26,7 @@ from gpu_backend.kernel_abi.grouped_gemm_sm90 import (
 )
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import Launch, Struct, Tensor, Work
+from gpu_backend.ops.launch import Launch, Struct, Tensor, Work, instantiated
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route
 from gpu_backend.ops.operations import Moe
@@ -55,6 +55,8 @@ class TiledMoe:
             return "it computes the router's logits itself"
         if bool(op.gate_up.scales) != bool(op.down.scales):
             return "gate_up and down are both in fp8, or neither is"
+        if op.gate_up_bias and op.gate_up.scales:
+            return "it adds no bias to products of weights in fp8"
         return _suits(op.gate_up, op.intermediate) or _suits(op.down, op.hidden)
 
     def launches(self, op: Moe, target: Target) -> list[Work]:
@@ -97,17 +99,21 @@ def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
 def _of_halves(op: Moe, target: Target, plan: Plan) -> list[Launch]:
     buffers, half, per_token = MoeBuffers(op), op.normed.element.cpp, op.routing.per_token
     gate_up, down = _maps(op, op.hidden, op.intermediate, GROUPED_K)
-    gate_up_operands = (gate_up, op.normed, buffers.product, op.hidden, op.intermediate, per_token)
-    down_operands = (down, buffers.product, buffers.rows, op.intermediate, op.hidden, per_token)
+    sizes, bias = (op.hidden, op.intermediate), op.gate_up_bias
+    gate_up_operands = (gate_up, op.normed, buffers.product, *sizes, per_token, bias)
+    down_operands = (down, buffers.product, buffers.rows, *reversed(sizes), per_token, None)
     return [
         Launch(
-            f"moe_grouped_gemm_kernel<{half}, {matmul}>",
+            instantiated("moe_grouped_gemm_kernel", half, matmul, choices=((biased, False),)),
             (target.blocks, 1, 1),
             (GROUPED_THREADS, 1, 1),
             (*plan, *operands),
             shared_bytes=GROUPED_SHARED_BYTES,
         )
-        for matmul, operands in ((GATE_UP, gate_up_operands), (DOWN, down_operands))
+        for matmul, operands, biased in (
+            (GATE_UP, gate_up_operands, bias is not None),
+            (DOWN, down_operands, False),
+        )
     ]
 
 

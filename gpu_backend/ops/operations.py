@@ -143,13 +143,15 @@ class Quantize:
 class RmsNorm:
     """out = norm(x), row by row.
 
-    What fusion makes of neighbours: `quantize`, of `out`, which is not written then.
+    `adds` [1][columns]: x += adds, once it has been normed. What fusion makes of neighbours: `quantize`, of
+    `out`, which is not written then.
     """
 
     x: Buffer
     norm: Norm
     out: Buffer
     quantize: Quantize | None = None
+    adds: Matrix | None = None
 
 
 @dataclass(frozen=True)
@@ -201,9 +203,10 @@ class Routing:
 class Moe:
     """residual += the weighted sum of the experts that the router chooses for each token's norm.
 
-    `gate_up` has [count][2][intermediate] rows, `down` [count][hidden]. The last two fields are what fusion
-    makes of neighbours: `routed`: the matmul before has computed the router's logits; `norm_after`: the norm
-    of the sum, which is left in `normed`.
+    `gate_up` has [count][2][intermediate] rows, `down` [count][hidden]; their biases have as many elements,
+    and that of the router `count`. The last three fields are what fusion makes of neighbours: `routed`: the
+    matmul before has computed the router's logits; `norm_after`: the norm of the sum, which is left in
+    `normed`; `adds`: what the residual gets behind that norm, as in RmsNorm.
     """
 
     routing: Routing
@@ -214,8 +217,12 @@ class Moe:
     down: Matrix
     residual: Buffer
     normed: Buffer
+    router_bias: Matrix | None = None
+    gate_up_bias: Matrix | None = None
+    down_bias: Matrix | None = None
     routed: bool = False
     norm_after: Norm | None = None
+    adds: Matrix | None = None
 
     @property
     def tokens(self) -> int:

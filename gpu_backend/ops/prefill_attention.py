@@ -19,7 +19,7 @@ from gpu_backend.kernel_abi.prefill_plan import PREFILL_PLAN_THREADS, PrefillUni
 from gpu_backend.ops.attention import Heads, LayerAttention, PrefillAttention, PrefillPlan
 from gpu_backend.ops.elementwise import Always
 from gpu_backend.ops.gpu import Target
-from gpu_backend.ops.launch import FromStep, Launch, Tensor
+from gpu_backend.ops.launch import FromStep, Launch, Tensor, instantiated
 from gpu_backend.ops.matrix import Buffer, KvCache
 
 FLASH_HEAD_DIMS = (64, 128)
@@ -121,13 +121,14 @@ class FlashAttention:
         plan = _plan(heads, op.tokens, 0, most)  # PlanFlash knows how many batch slots it has
         inputs = (queries, fresh, keys, FromStep.TABLES, plan, of.out)
         counts = (first, first + atoms, heads.q, heads.kv, pack, int(op.after_decode))
-        scales = (of.scales.key, of.scales.value)
+        scales, half = (of.scales.key, of.scales.value), of.qkv.element.cpp
+        choices = ((cache.element.cpp, half), (of.sinks is not None, False))
         return [
             Launch(
-                f"flash_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
+                instantiated("flash_attention_kernel", half, heads.dim, choices=choices),
                 (target.blocks, 1, 1),
                 (FLASH_FP8_THREADS if cache.element is Element.FP8 else FLASH_THREADS, 1, 1),
-                (*inputs, *counts, *scales, *_parts(heads, op.tokens, most), most),
+                (*inputs, *counts, *scales, *_parts(heads, op.tokens, most), most, of.sinks),
                 shared_bytes=flash_shared_bytes(heads.dim, cache.element),
             )
         ]
@@ -145,9 +146,11 @@ def plain_launch(of: LayerAttention, tokens: int, decodes: bool) -> Launch:
     heads = of.heads
     caches = (of.cache.keys(of.layer), of.cache.values(of.layer))
     sizes = (heads.q, heads.kv, tokens, of.reach.window or 0, of.scales.key, of.scales.value, int(decodes))
+    half = of.qkv.element.cpp
+    choices = ((of.cache.element.cpp, half), (of.sinks is not None, False))
     return Launch(
-        f"prefill_attention_kernel<{of.qkv.element.cpp}, {heads.dim}{of.cache_type}>",
+        instantiated("prefill_attention_kernel", half, heads.dim, choices=choices),
         (ceil_div(tokens, PREFILL_QUERIES), heads.q, 1),
         (PREFILL_THREADS, 1, 1),
-        (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes),
+        (FromStep.STEP_SET, FromStep.TABLES, of.qkv, *caches, of.out, *sizes, of.sinks),
     )

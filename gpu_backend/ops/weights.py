@@ -9,6 +9,8 @@ from gpu_backend.ops.matrix import Matrix
 FP8_MATRIX = "<2Q"  # Fp8Matrix
 SCALE_FORMS = {ScaleForm.ROW: "blink::kScaleByRow", ScaleForm.BLOCK: "blink::kScaleByBlock"}
 
+UNSCALED = "blink::kUnscaled"
+
 
 def weight_operand(weight: Matrix) -> Matrix | Struct:
     """The address of halves, or an Fp8Matrix."""

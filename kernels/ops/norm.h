@@ -4,6 +4,8 @@
  *   residual  [tokens][hidden] fp32; with delta: residual[i] += delta[i] first
  *   delta     [tokens][hidden] half: output of the o or down projection
  *   weight    [hidden]
+ *   adds      [hidden]: what the residual gets once it has been normed. The bias of attention's output projection gets
+ *             there so: between a layer's first norm and the projection, which adds to the residual, nothing reads it.
  *   out       [tokens][hidden] half (fp32 on the host)
  */
 #ifndef BLINK_OPS_NORM_H
@@ -30,10 +32,21 @@ inline void residual_rmsnorm(float* residual, const float* delta, const float* w
 
 #else
 
+/* x[0..8) = value + what `adds` has there. */
+template <typename Half>
+__device__ __forceinline__ void add_to(float* x, const float (&value)[8], const Half* adds) {
+  float sum[8];
+  load8(adds, sum);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) sum[k] += value[k];
+  store8(x, sum);
+}
+
 /* One block normalises one row; hidden is a multiple of 8. The first 8 elements of a thread stay in registers: all of
  * them, if hidden is at most 8 times the block. */
-template <typename Half>
-__device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, float eps, Half* out, uint32_t hidden) {
+template <bool Adds = false, typename Half>
+__device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, float eps, Half* out, uint32_t hidden,
+                                            float* residual = nullptr, const Half* adds = nullptr) {
   __shared__ float scratch[32];
   const uint32_t first = threadIdx.x * 8, step = blockDim.x * 8;
   float value[8] = {}, factor[8] = {}, sum = 0.0f;
@@ -49,6 +62,7 @@ __device__ __forceinline__ void rmsnorm_row(const float* x, const Half* weight, 
   const float scale = 1.0f / sqrtf(block_sum(sum, scratch) / float(hidden) + eps);
   for (uint32_t j = first; j < hidden; j += step) {
     if (j != first) load8(x + j, value), load8(weight + j, factor);
+    if (Adds) add_to(residual + j, value, adds + j);
 #pragma unroll
     for (int k = 0; k < 8; ++k) value[k] *= scale * factor[k];
     store8(out + j, value);
@@ -62,6 +76,16 @@ __global__ void rmsnorm_kernel(const float* residual, const Half* weight, float 
   wait_for_predecessor();
   const uint64_t t = uint64_t(blockIdx.x) * hidden;
   rmsnorm_row(residual + t, weight, eps, out + t, hidden);
+}
+
+/* The same, after which residual += adds. */
+template <typename Half>
+__global__ void rmsnorm_adding_kernel(float* residual, const Half* weight, float eps, Half* out, uint32_t hidden,
+                                      const Half* adds) {
+  allow_successor();
+  wait_for_predecessor();
+  float* const row = residual + uint64_t(blockIdx.x) * hidden;
+  rmsnorm_row<true>(row, weight, eps, out + uint64_t(blockIdx.x) * hidden, hidden, row, adds);
 }
 
 #endif /* __CUDACC__ */

@@ -63,7 +63,7 @@ class SymbolicAttention(SymbolicMachine):
         qkv, q_norm, k_norm, _, keys, values, partial, out, n_kv_heads, ratio, most, bias, window, *rest = (
             rest
         )
-        scales, growth = rest[:2], rest[2:]
+        scales, growth, sinks = rest[:2], rest[2:4], rest[4]
         config, (batch_slots, cut) = self.config, self._decoding()
         layer = self._layer_of(keys, values)
         self._check_growth(layer, growth)
@@ -82,7 +82,7 @@ class SymbolicAttention(SymbolicMachine):
         self._appended = None
         for token in range(self._load.decoding):
             turned = self._turned(q_norm, k_norm, bias, rope, layer, self._at(qkv)[token])
-            self._at(out)[token] = ("attention", layer, window, turned)
+            self._at(out)[token] = ("attention", layer, window, self._weights.get(sinks), turned)
 
     def _append_kv(
         self, blocks: int, step_set: Any, tables: Any, turns: str, qkv: str, k_norm: int, eps: float,
@@ -132,7 +132,7 @@ class SymbolicAttention(SymbolicMachine):
     def _flash_attention(
         self, blocks: int, queries: str, fresh: str, cache: int, tables: Any, plan: str, out: str,
         keys: int, values: int, heads: int, kv_heads: int, pack: int, after_decode: int,
-        k_scale: float, v_scale: float, parts: str, arrivals: str, most_parts: int,
+        k_scale: float, v_scale: float, parts: str, arrivals: str, most_parts: int, sinks: int,
     ) -> None:  # fmt: skip
         atom = 8 * self.model.cache.row_bytes
         assert cache == KV_CACHE
@@ -145,16 +145,17 @@ class SymbolicAttention(SymbolicMachine):
             self._at(arrivals, tokens * (heads // pack), FP32_BYTES * FLASH_WARPS)
         places = KV_CACHE + keys * atom, KV_CACHE + values * atom
         self._check_scales(self._layer_of(*places), (k_scale, v_scale))
-        self._attend(self._tokens(0), queries, out, *places, window=0)
+        self._attend(self._tokens(0), queries, out, *places, window=0, sinks=sinks)
 
     def _prefill_attention(
         self, blocks: int, step_set: Any, tables: Any, qkv: str, keys: int, values: int, out: str,
         heads: int, kv_heads: int, tokens: int, window: int, k_scale: float, v_scale: float, decodes: int,
+        sinks: int,
     ) -> None:  # fmt: skip
         self._check_scales(self._layer_of(keys, values), (k_scale, v_scale))
         assert (heads, kv_heads) == (self.config.n_heads, self.config.n_kv_heads)
         assert tokens >= (self._load.decoding if decodes else self._load.tokens)
-        self._attend(self._tokens(decodes), qkv, out, keys, values, window)
+        self._attend(self._tokens(decodes), qkv, out, keys, values, window, sinks)
 
     def _check_scales(self, layer: int, scales: Sequence[float]) -> None:
         own = self.model.weights.layers[layer].kv_scales
@@ -164,7 +165,10 @@ class SymbolicAttention(SymbolicMachine):
         """Those of sequences that decode, or of prompts."""
         return range(self._load.decoding) if decodes else range(self._load.decoding, self._load.tokens)
 
-    def _attend(self, tokens: range, qkv: str, out: str, keys: int, values: int, window: int) -> None:
+    def _attend(
+        self, tokens: range, qkv: str, out: str, keys: int, values: int, window: int, sinks: int
+    ) -> None:
         to = self._at(out, self._shape.tokens, HALF_BYTES * self.config.attention_width)
         for token in tokens:
-            to[token] = ("attention", self._layer_of(keys, values), window, self._at(qkv)[token])
+            x, own = self._at(qkv)[token], self._weights.get(sinks)
+            to[token] = ("attention", self._layer_of(keys, values), window, own, x)

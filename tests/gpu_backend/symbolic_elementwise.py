@@ -29,6 +29,14 @@ class SymbolicElementwise(SymbolicMachine):
         for row in range(rows):
             out[row] = ("norm", self._weights[weight], x[row])
 
+    def _rmsnorm_adding(
+        self, rows: int, residual: str, weight: int, eps: float, normed: str, hidden: int, adds: int
+    ) -> None:
+        self._rmsnorm(rows, residual, weight, eps, normed, hidden)
+        x = self._at(residual)
+        for row in range(rows):
+            x[row] = ("add", x[row], self._weights[adds])
+
     def _quantize(self, rows: int, x: str, out: str, scales: str, columns: int, stride: int) -> None:
         values = self._at(x, rows, HALF_BYTES * columns)
         self._leave_in_fp8([values[row] for row in range(rows)], out, scales, columns, stride)

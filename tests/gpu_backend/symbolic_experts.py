@@ -31,11 +31,24 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
             count,
             _per_token,
             _renormalise,
+            bias,
         ) = rest
         self._rmsnorm(tokens, residual, norm, eps, normed, hidden)
         self._multiply(Product(weight, normed, logits, tokens, hidden, count, Epilogue.STORE_FP32))
+        if bias:
+            self._bias(logits, bias)
         if tokens > FEW_TOKENS:
             self._route(0, step_set, logits, choice)
+
+    def _bias(self, logits: str, bias: int) -> None:
+        of_tokens = self._at(logits)
+        for token in range(self._shape.tokens):
+            of_tokens[token] = ("add", of_tokens[token], self._weights[bias])
+
+    def _route_biased(self, _: int, step_set: Any, logits: str, bias: int, choice: str, *rest: int) -> None:
+        """The logits stay as they are."""
+        for token in range(self._shape.tokens):
+            self._at(choice)[token] = ("choice", ("add", self._at(logits)[token], self._weights[bias]))
 
     def _route(self, _: int, step_set: Any, logits: str, choice: str, *rest: int) -> None:
         for token in range(self._shape.tokens):
@@ -48,7 +61,7 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
         return self._at(address, self._shape.tokens * experts.per_token, element)
 
     def _expert_products(
-        self, weight: int, x: Buffer | list[Expression], chooses: bool = False
+        self, weight: int, x: Buffer | list[Expression], chooses: bool = False, bias: int = 0
     ) -> list[Expression]:
         """A token's of all its experts."""
         self._pairs("expert_choice", 4)
@@ -56,13 +69,16 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
         if chooses:
             self._route(0, None, "router_logits", "expert_choice")
         name, choice = self._weights[weight], self._at("expert_choice")
-        return [("experts' silu", name, x[token], choice[token]) for token in range(self._shape.tokens)]
+        own = self._weights.get(bias)
+        return [("experts' silu", name, own, x[token], choice[token]) for token in range(self._shape.tokens)]
 
-    def _expert_gate_up(self, weight: int, x: Buffer | list[Expression], chooses: bool = False) -> None:
+    def _expert_gate_up(
+        self, weight: int, x: Buffer | list[Expression], chooses: bool = False, bias: int = 0
+    ) -> None:
         experts = self.config.experts
         assert experts is not None
         self._pairs("expert_product", HALF_BYTES * experts.intermediate)
-        for token, product in enumerate(self._expert_products(weight, x, chooses)):
+        for token, product in enumerate(self._expert_products(weight, x, chooses, bias)):
             self._at("expert_product")[token] = product
 
     def _expert_plan(
@@ -79,12 +95,12 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
     def _moe_gemv_gate_up(
         self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int, chooses: bool = False
     ) -> None:
-        self._expert_gate_up(weight, self._at(x), chooses)
+        self._expert_gate_up(weight, self._at(x), chooses, rest[-1])
 
     def _moe_grouped_gemm_gate_up(
         self, _: int, plan: str, pairs: str, weight: int, x: str, *rest: int
     ) -> None:
-        self._expert_gate_up(weight, self._at(x))
+        self._expert_gate_up(weight, self._at(x), bias=rest[-1])
 
     def _expert_down(self, weight: int, x: Buffer | list[Expression], out: str) -> None:
         to = self._pairs(out, HALF_BYTES * self.config.hidden)
@@ -147,16 +163,21 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
         self._at(sums, n_sums, 8)[0] = ZERO
         rows = "expert_rows"
         self._moe_gemv_down(0, None, down, x, rows)
-        self._moe_combine(1, rows, choice, weights, out, self.config.hidden)
+        self._moe_combine(1, rows, choice, weights, out, self.config.hidden, 0, 0)
 
-    def _moe_combine(self, rows: int, x: str, choice: str, weights: str, out: str, *rest: int) -> None:
-        to = self._at(out, rows, FP32_BYTES * self.config.hidden)
+    def _moe_combine(
+        self, rows: int, x: str, choice: str, weights: str, out: str, hidden: int, per_token: int, bias: int
+    ) -> None:
+        to, own = self._at(out, rows, FP32_BYTES * hidden), self._weights.get(bias)
         for row in range(rows):
-            to[row] = ("add", to[row], ("sum", self._at(x)[row], self._at(choice)[row]))
+            to[row] = ("add", to[row], ("sum", self._at(x)[row], own, self._at(choice)[row]))
 
     def _moe_combine_rmsnorm(
         self, rows: int, x: str, choice: str, weights: str, out: str, norm: int, eps: float, normed: str,
-        hidden: int, per_token: int,
+        hidden: int, per_token: int, bias: int, adds: int,
     ) -> None:  # fmt: skip
-        self._moe_combine(rows, x, choice, weights, out)
-        self._rmsnorm(rows, out, norm, eps, normed, hidden)
+        self._moe_combine(rows, x, choice, weights, out, hidden, per_token, bias)
+        if adds:
+            self._rmsnorm_adding(rows, out, norm, eps, normed, hidden, adds)
+        else:
+            self._rmsnorm(rows, out, norm, eps, normed, hidden)

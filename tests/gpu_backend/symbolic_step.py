@@ -21,15 +21,20 @@ class SymbolicStep(SymbolicAttention, SymbolicExperts):
             norms = (f"q_norm{i}", f"k_norm{i}") if layer.q_norm else (None, None)
             bias = f"qkv_bias{i}" if layer.qkv_bias else None
             turned = ("rope", *norms, bias, self._rope_name(i), i, qkv)
-            attended = ("times", f"o{i}", ("attention", i, layer.window or 0, turned))
+            sinks = f"sinks{i}" if layer.sinks else None
+            attended = ("times", f"o{i}", ("attention", i, layer.window or 0, sinks, turned))
+            if layer.o_bias:
+                x = ("add", x, f"o_bias{i}")
             if layer.attention_out_norm:
                 attended = ("norm", f"attention_out_norm{i}", attended)
             x = ("add", x, attended)
             normed = ("norm", f"mlp_norm{i}", x)
             if self.config.has_experts(i):
-                choice = ("choice", ("times", f"router{i}", normed))
-                product = ("experts' silu", f"gate_up{i}", normed, choice)
-                x = ("add", x, ("sum", ("experts' down", f"down{i}", product), choice))
+                logits: Expression = ("times", f"router{i}", normed)
+                choice = ("choice", ("add", logits, f"router_bias{i}") if layer.router_bias else logits)
+                biases = [f"{of}_bias{i}" if layer.gate_up_bias else None for of in ("gate_up", "down")]
+                product = ("experts' silu", f"gate_up{i}", biases[0], normed, choice)
+                x = ("add", x, ("sum", ("experts' down", f"down{i}", product), biases[1], choice))
             else:
                 made = ("times", f"down{i}", ("silu", ("times", f"gate_up{i}", normed)))
                 if layer.mlp_out_norm:

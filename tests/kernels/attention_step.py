@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from halves import NAN, TOLERANCE, assert_close, floats, random
+from halves import NAN, TOLERANCE, Halves, assert_close, floats, random
 from reference_ops import Floats, StepData
 
 from gpu_backend.kernel_abi.prefill_plan import PrefillUnit
@@ -54,6 +54,7 @@ class Attention:
         if scales != HALVES:
             self._leave_keys_and_values(chunks, page_size)
         self.out = np.full((self.n_tokens, heads, head_dim), 0x40E0, np.uint16)  # 7
+        self.sinks: Halves | None = None  # [heads]
         self.after_rope = self.qkv
         if scales != HALVES:
             self.after_rope = floats(self.qkv).astype(np.float16).view(np.uint16)
@@ -82,11 +83,15 @@ class Attention:
         pairs = zip(self.caches, self.scales, strict=True)
         return [from_fp8(cache) * np.float32(scale) for cache, scale in pairs]
 
+    @property
+    def float_sinks(self) -> Floats | None:
+        return None if self.sinks is None else floats(self.sinks)
+
     def check(self, window: int = 0) -> None:
         heads, kv_heads, head_dim = self.shape
         expected = np.full((self.n_tokens, heads, head_dim), 7, np.float32)
         inputs = [floats(self.qkv), *self.values()]
         self.arrays.call(
-            "attention", *inputs, expected, heads, kv_heads, head_dim, window, None, self.n_tokens
+            "attention", *inputs, expected, heads, kv_heads, head_dim, window, self.float_sinks, self.n_tokens
         )
         assert_close(floats(self.out), expected, 2 * TOLERANCE)

@@ -49,6 +49,15 @@ def emulate_gelu(build_program: Callable[..., Path]) -> Callable[..., None]:
     return loaded(build_program("emulator_gelu.so", sources, *FLAGS, "-DBLINK_ACTIVATION=BLINK_GELU_TANH"))
 
 
+@pytest.fixture(scope="session")
+def emulate_clamped(build_program: Callable[..., Path]) -> Callable[..., None]:
+    """The same of a model whose activation is the clamped SwiGLU."""
+    sources = [ROOT / EMULATOR / f"{name}.cpp" for name in ("skinny_gemm", "gemm", "moe", "step", "threads")]
+    return loaded(
+        build_program("emulator_clamped.so", sources, *FLAGS, "-DBLINK_ACTIVATION=BLINK_CLAMPED_SWIGLU")
+    )
+
+
 def loaded(path: Path) -> Callable[..., None]:
     library = ctypes.CDLL(str(path))
     return lambda kernel, *arguments: getattr(library, f"emulate_{kernel}")(*map(as_c, arguments))

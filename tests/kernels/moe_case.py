@@ -42,6 +42,7 @@ class MoeCase:
         gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=gain * hidden**-0.5)
         down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5 / gain**2)
         self.gate_up, self.down = weights(gate_up, form), weights(down, form)
+        self.bias: NDArray[np.uint16] | None = None  # [n_experts][2][intermediate]: of gate_up
 
     def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
         """The rows [tokens][per_token][hidden]; NaN where no pair is. For FEW tokens the kernel chooses."""
@@ -54,7 +55,7 @@ class MoeCase:
         choice = self.choice.copy() if self.tokens > FEW else np.full_like(self.choice, 7)
         weight = np.zeros(choice.shape, np.float32)
         token_sequence = np.where(padding, NO_EXPERT, 0).astype(np.uint32)
-        inputs = (*self.gate_up.pointers, *self.down.pointers, self.x, product, rows)
+        inputs = (*self.gate_up.pointers, *self.down.pointers, self.bias, self.x, product, rows)
         counts = (self.tokens, self.n_experts, self.hidden, self.intermediate, self.per_token)
         sizes = (*counts, self.gate_up.form, blocks)
         emulate("moe_gemv", token_sequence, logits, choice, weight, *inputs, *sizes)
@@ -67,7 +68,7 @@ class MoeCase:
         rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
         plan = new_plan(self.choice, self.n_experts, UNIT)
         call("expert_plan", self.choice, *plan, self.tokens, self.n_experts, self.per_token, UNIT)
-        inputs = (self.gate_up.stored, self.down.stored, self.x, product, rows)
+        inputs = (self.gate_up.stored, self.down.stored, self.bias, self.x, product, rows)
         sizes = (self.tokens, self.hidden, self.intermediate, self.per_token, blocks)
         emulate("moe_grouped_gemm", *plan, *inputs, *sizes)
         return rows
@@ -76,7 +77,8 @@ class MoeCase:
 
     def expected(self) -> NDArray[np.float32]:
         rows = np.full((self.tokens, self.per_token, self.hidden), np.nan, np.float32)
-        inputs = (self.gate_up.values, None, self.down.values, floats(self.x))
+        bias = None if self.bias is None else floats(self.bias)
+        inputs = (self.gate_up.values, bias, self.down.values, floats(self.x))
         sizes = (self.hidden, self.intermediate, self.per_token, self.tokens)
         call("experts", self.choice, *inputs, rows, *sizes, self.activation)
         return rows

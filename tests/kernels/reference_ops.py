@@ -17,7 +17,7 @@ from ringbuffer.extents import Controls, most_control_words
 
 Floats = NDArray[np.float32]
 NO_GROWTH = (0.0, 1)  # beta and context of QueryGrowth (kernels/ops/attention/rope.h)
-SILU, GELU_TANH = 0, 1  # Activation of kernels/ops/activation.h
+SILU, GELU_TANH, CLAMPED_SWIGLU = 0, 1, 2  # Activation of kernels/ops/activation.h
 
 
 def rope_table(head_dim: int, magnitude: float = 1.0, rotated: int = 0) -> Floats:

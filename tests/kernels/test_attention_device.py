@@ -40,11 +40,13 @@ class StreamStep:
         window: int = 0,
         scales: tuple[float, float] = HALVES,
         growth: tuple[float, int] = NO_GROWTH,
+        sinks: bool = False,
         **sizes: int,
     ):
         chunks = [*rows, *prompts]
         sizes = {**LONG, **sizes, "n_decode": len(rows)}
         self.step = step = Attention(chunks, heads, kv_heads, head_dim, scales, **sizes)
+        step.sinks = random(heads, seed=8, scale=4) if sinks else None
         page_size, new = int(step.arrays.tables["page_size"]), []
         for row, first, end in chunks:
             pages, cells = np.divmod(np.arange(first, end), page_size)
@@ -93,7 +95,7 @@ class StreamStep:
         inputs = (arrays.step_set, arrays.tables, self.plan, turns, where, self.step.qkv, self.bias)
         emulate(
             kernel, *inputs, *norms, EPS, self.cache[0], self.cache[1], *self.scales, partial, out,
-            *sizes, *self.growth,
+            *sizes, *self.growth, self.step.sinks,
         )  # fmt: skip
 
     def run_plainly(
@@ -106,14 +108,14 @@ class StreamStep:
         sizes = (*sizes, n_tokens, int(decodes), *self.growth)
         emulate("rope", *inputs, self.bias, *norms, EPS, self.rope, *caches, *sizes)
         if not flash:
-            last = (*step.shape, self.window, n_tokens, int(decodes))
+            last = (*step.shape, self.window, n_tokens, int(decodes), step.sinks)
             emulate("prefill_attention", *inputs, *caches, *self.scales, out, *last)
             return
         plan = np.zeros((1 + n_tokens, UNIT_WORDS), np.uint32)
         emulate("prefill_plan", arrays.step_set, plan, 128, 384, 1)
         cells = step.caches[0].size // step.shape[1] // step.shape[2]
         inputs = (arrays.tables, step.qkv, self.cache, *self.scales, out, plan)
-        emulate("flash_attention", *inputs, *step.shape, n_tokens, cells, 1, 3, 1, None, None, 1)
+        emulate("flash_attention", *inputs, *step.shape, n_tokens, cells, 1, 3, 1, None, None, 1, step.sinks)
 
     def check(self, out: Halves, norms: list[Halves | None]) -> None:
         step = self.step
@@ -124,7 +126,9 @@ class StreamStep:
         reference = np.full(out.shape, 7, np.float32)
         # In fp8 a key may have become the neighbour, as below, which is no matter of attention.
         seen = expected if self.scales == HALVES else step.values()
-        step.arrays.call("attention", qkv, *seen, reference, *step.shape, self.window, None, step.n_tokens)
+        step.arrays.call(
+            "attention", qkv, *seen, reference, *step.shape, self.window, step.float_sinks, step.n_tokens
+        )
         assert_close(floats(out), reference, 2 * TOLERANCE)
         for got, cache in zip(self.step.values(), expected, strict=True):
             written = ~np.isnan(cache)
@@ -249,6 +253,36 @@ def test_decode_attention_with_a_bias(
     step = StreamStep(ROWS, heads, kv_heads, head_dim, padding=2, biased=True, window=window)
     norms = [random(head_dim, seed=s) if normed else None for s in (5, 6)]
     step.check(step.run(emulate, (2, 64, 512, 4), 5, norms), norms)
+
+
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+@pytest.mark.parametrize("window", [0, 40])
+@pytest.mark.parametrize(
+    ("cut", "blocks"), [((1, 64, 512, 4), 3), ((64, 16, 512, 64), 5)], ids=["whole", "finest"]
+)
+def test_decode_attention_with_sinks(
+    emulate: Emulate, cut: tuple[int, int, int, int], blocks: int, window: int, scales: tuple[float, float]
+) -> None:
+    """A sink counts once, however many splits a row has."""
+    choices = {"biased": True, "window": window, "scales": scales, "sinks": True}
+    step, norms = StreamStep(ROWS, 6, 2, 16, padding=2, **choices), [None, None]
+    step.check(step.run(emulate, cut, blocks, norms), norms)
+
+
+def test_sinks_that_outweigh_all_keys(emulate: Emulate) -> None:
+    step, norms = StreamStep(ROWS, 6, 2, 16, padding=2, biased=True, sinks=True), [None, None]
+    step.step.sinks = random(6, seed=8, scale=1e6)
+    out = step.run(emulate, (64, 16, 512, 64), 5, norms)
+    step.check(out, norms)
+    assert (floats(out)[: len(ROWS), floats(step.step.sinks) > 1e3] == 0).all()
+
+
+@pytest.mark.parametrize("window", [0, 40])
+def test_sinks_with_the_kernels_of_prompts(emulate: Emulate, window: int) -> None:
+    step, norms = StreamStep(ROWS, 6, 2, 16, padding=2, window=window, sinks=True), [None, None]
+    out = np.full_like(step.step.out, 0x40E0)
+    step.run_plainly(emulate, out, norms, decodes=True)
+    step.check(out, norms)
 
 
 @pytest.mark.parametrize("plainly", [False, True])

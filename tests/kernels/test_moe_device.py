@@ -18,9 +18,9 @@ from gpu_backend.models.quantization import ScaleForm
 ROUTINGS = [uniform, skewed, padded, absent]
 
 
-@pytest.mark.parametrize("renormalise", [False, True])
+@pytest.mark.parametrize(("renormalise", "biased"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize(("n_experts", "per_token"), [(4, 1), (8, 2), (40, 40), (128, 8), (256, 32)])
-def test_route(emulate: Emulate, n_experts: int, per_token: int, renormalise: bool) -> None:
+def test_route(emulate: Emulate, n_experts: int, per_token: int, renormalise: bool, biased: bool) -> None:
     per_token = min(per_token, 32)
     arrays = StepData([(1, 0, 5), (2, 3, 7)], padding=2)
     rng = np.random.default_rng(n_experts)
@@ -29,8 +29,12 @@ def test_route(emulate: Emulate, n_experts: int, per_token: int, renormalise: bo
     logits[2, ::2] = np.nan
     logits[3, 1:] = -np.inf
     out = [(np.zeros((11, per_token), np.uint32), np.zeros((11, per_token), np.float32)) for _ in range(2)]
+    bias = random(n_experts, seed=9, scale=2) if biased else None
+    given = logits.copy()
+    if bias is not None:
+        logits += floats(bias)
     call("route", arrays.step_set, logits, *out[0], n_experts, per_token, int(renormalise), 11)
-    emulate("route", arrays.step_set, logits, *out[1], n_experts, per_token, int(renormalise), 11)
+    emulate("route", arrays.step_set, given, bias, *out[1], n_experts, per_token, int(renormalise), 11)
     np.testing.assert_array_equal(out[1][0], out[0][0])
     np.testing.assert_allclose(out[1][1], out[0][1], rtol=1e-5)
     assert (out[1][0][9:] == NO_EXPERT).all()
@@ -43,8 +47,9 @@ def test_route(emulate: Emulate, n_experts: int, per_token: int, renormalise: bo
     np.testing.assert_allclose(out[1][1][4:9], chosen / total, rtol=1e-5)
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("n_experts", "per_token", "hidden"), [(4, 1, 32), (40, 8, 2080), (128, 8, 96)])
-def test_router(emulate: Emulate, n_experts: int, per_token: int, hidden: int) -> None:
+def test_router(emulate: Emulate, n_experts: int, per_token: int, hidden: int, biased: bool) -> None:
     """The same as rmsnorm, a product and route, one after the other; tokens 9 and 10 are padding."""
     arrays, eps = StepData([(1, 0, 5), (2, 3, 7)], padding=2), 1e-5
     residual = np.random.default_rng(hidden).standard_normal((11, hidden)).astype(np.float32)
@@ -52,10 +57,11 @@ def test_router(emulate: Emulate, n_experts: int, per_token: int, hidden: int) -
     normed, logits = np.zeros((11, hidden), np.uint16), np.zeros((11, n_experts), np.float32)
     out = [(np.zeros((11, per_token), np.uint32), np.zeros((11, per_token), np.float32)) for _ in range(2)]
     sizes = (hidden, n_experts, per_token, 1)
-    emulate("router", arrays.step_set, residual, norm, eps, w, normed, logits, *out[1], 11, *sizes)
+    bias = random(n_experts, seed=3) if biased else None
+    emulate("router", arrays.step_set, residual, norm, eps, w, bias, normed, logits, *out[1], 11, *sizes)
     scale = 1 / np.sqrt((residual**2).mean(axis=1, keepdims=True) + np.float32(eps))
     assert_close(floats(normed), residual * scale * floats(norm))
-    assert_close(logits, floats(normed) @ floats(w).T)
+    assert_close(logits, floats(normed) @ floats(w).T + (0 if bias is None else floats(bias)))
     call("route", arrays.step_set, logits, *out[0], n_experts, per_token, 1, 11)
     np.testing.assert_array_equal(out[1][0], out[0][0])
     np.testing.assert_allclose(out[1][1], out[0][1], rtol=1e-5)
@@ -101,6 +107,31 @@ def test_experts(
     intermediate: int,
 ) -> None:
     case = MoeCase(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
+    case.check(run(case, emulate))
+
+
+@pytest.mark.parametrize("routing", [skewed, padded])
+@pytest.mark.parametrize(
+    ("run", "tokens", "n_experts", "per_token", "hidden", "intermediate"),
+    [
+        (STREAMED, 2, 8, 4, 96, 40),
+        (STREAMED, 40, 5, 2, 64, 72),
+        (TILED, 70, 3, 1, 72, 24),
+        (TILED, 200, 2, 2, 328, 264),
+    ],
+)
+def test_experts_with_a_bias(
+    emulate: Emulate,
+    routing: Any,
+    run: Any,
+    tokens: int,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+) -> None:
+    case = MoeCase(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate)
+    case.bias = random(n_experts, 2, intermediate, seed=6, scale=2)
     case.check(run(case, emulate))
 
 
@@ -161,21 +192,25 @@ def test_a_row_depends_on_its_pair_alone(
     np.testing.assert_array_equal(run(part, emulate)[kept], rows[kept])
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("hidden", [8, 1000])
-def test_moe_combine(emulate: Emulate, hidden: int) -> None:
+def test_moe_combine(emulate: Emulate, hidden: int, biased: bool) -> None:
     choice, rows = padded(7, 9, 3), random(7, 3, hidden)
     rows[1::3] = NAN
     weight = np.random.default_rng(0).random((7, 3), np.float32)
     before = np.random.default_rng(1).standard_normal((7, hidden)).astype(np.float32)
     delta, out = np.full((7, hidden), 7, np.float32), before.copy()
-    call("moe_combine", floats(rows), choice, weight, None, delta, hidden, 3, 7)
-    emulate("moe_combine", rows, choice, weight, out, hidden, 3, 7)
+    bias, adds = (random(9, hidden, seed=5), random(hidden, seed=6)) if biased else (None, None)
+    float_bias = None if bias is None else floats(bias)
+    call("moe_combine", floats(rows), choice, weight, float_bias, delta, hidden, 3, 7)
+    emulate("moe_combine", rows, choice, weight, bias, out, hidden, 3, 7)
     assert_close(out, before + delta)
     assert (out[1::3] == before[1::3]).all()
 
     norm, normed, summed = random(hidden, seed=4), np.zeros((7, hidden), np.uint16), before.copy()
-    emulate("moe_combine_rmsnorm", rows, choice, weight, summed, norm, 1e-5, normed, hidden, 3, 7)
-    np.testing.assert_array_equal(summed, out)
+    norms = (norm, 1e-5, normed, adds)
+    emulate("moe_combine_rmsnorm", rows, choice, weight, bias, summed, *norms, hidden, 3, 7)
+    np.testing.assert_array_equal(summed, out if adds is None else out + floats(adds))
     scale = 1 / np.sqrt((out**2).mean(axis=1, keepdims=True) + np.float32(1e-5))
     assert_close(floats(normed), out * scale * floats(norm))
 

@@ -49,8 +49,30 @@ def test_prefill_attention(
 ) -> None:
     """Windows shorter and longer than a tile, whose edge lies anywhere in one, and longer than a row."""
     step = Attention(chunks, 4, 2, head_dim, scales, **LONG, **sizes)
-    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens, 0)
+    emulate("prefill_attention", *step.arguments, step.out, *step.shape, window, step.n_tokens, 0, None)
     step.check(window)
+
+
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+@pytest.mark.parametrize(("head_dim", "window"), [(16, 0), (64, 65)])
+def test_prefill_attention_with_sinks(
+    emulate: Emulate, head_dim: int, window: int, scales: tuple[float, float]
+) -> None:
+    step = Attention([(3, 0, 20), (6, 30, 140), (5, 100, 117)], 4, 2, head_dim, scales, padding=9, **LONG)
+    step.sinks = random(4, seed=8, scale=4)
+    last = (window, step.n_tokens, 0, step.sinks)
+    emulate("prefill_attention", *step.arguments, step.out, *step.shape, *last)
+    step.check(window)
+
+
+@pytest.mark.parametrize("scales", [HALVES, FP8])
+@pytest.mark.parametrize("most_parts", [1, 3])
+def test_flash_attention_with_sinks(emulate: Emulate, most_parts: int, scales: tuple[float, float]) -> None:
+    """A sink counts once, however many parts the keys have."""
+    step = Attention([(3, 0, 20), (6, 900, 1010)], 8, 2, 64, scales, padding=5, **LONGER)
+    step.sinks = random(8, seed=8, scale=4)
+    attend(emulate, step, 4, 3, most_parts)
+    step.check()
 
 
 @pytest.mark.parametrize("unit_tokens", [16, 32, 128])
@@ -125,7 +147,7 @@ def attend(
     n_cells = step.caches[0].shape[0] * int(step.arrays.tables["page_size"])
     inputs = (step.arrays.tables, step.after_rope, step.cache, *step.scales, step.out, plan)
     sizes = (*step.shape, step.n_tokens, n_cells, pack, blocks, after_decode)
-    emulate("flash_attention", *inputs, *sizes, parts, arrivals, most_parts)
+    emulate("flash_attention", *inputs, *sizes, parts, arrivals, most_parts, step.sinks)
     assert not arrivals.any()
 
 

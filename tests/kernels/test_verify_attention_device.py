@@ -35,10 +35,11 @@ class VerifyStep(StreamStep):
         bounded: bool = False,
         scales: tuple[float, float] = HALVES,
         growth: tuple[float, int] = NO_GROWTH,
+        sinks: bool = False,
     ) -> None:
         """`bounded`: in a window, and with a bias."""
         window = 40 if bounded else 0
-        choices = {"biased": bounded, "window": window, "scales": scales, "growth": growth}
+        choices = {"biased": bounded, "window": window, "scales": scales, "growth": growth, "sinks": sinks}
         super().__init__(chunks, heads, kv_heads, head_dim, padding=2, **choices)
         arrays, sizes = self.step.arrays, [end - first for _, first, end in chunks]
         self.firsts = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes).astype(np.uint32)
@@ -99,6 +100,15 @@ def test_rows_attend_to_the_keys_of_those_before_them(
 def test_queries_that_grow_with_their_positions(emulate: Emulate, heads: int, kv_heads: int) -> None:
     step, norms = VerifyStep(CHUNKS, heads, kv_heads, 16, True, growth=(0.4, 30)), norms_of(16, True)
     step.check(step.run(emulate, *CUTS[1], norms), norms)
+
+
+@pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(6, 2), (2, 2), (8, 1)])
+def test_rows_with_sinks(
+    emulate: Emulate, heads: int, kv_heads: int, cut: tuple[int, int, int, int], blocks: int
+) -> None:
+    step, norms = VerifyStep(CHUNKS, heads, kv_heads, 16, True, sinks=True), norms_of(16, True)
+    step.check(step.run(emulate, cut, blocks, norms), norms)
 
 
 @pytest.mark.parametrize(("cut", "blocks"), CUTS, ids=["whole", "finest"])

@@ -48,7 +48,7 @@ def fused(step: list[Operation], target: Target) -> list[Operation]:
 
 def norm_in_matmul(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
-        case [RmsNorm() as norm, MatMul() as matmul] if matmul.x == norm.out:
+        case [RmsNorm(adds=None) as norm, MatMul() as matmul] if matmul.x == norm.out:
             both = replace(matmul, x=norm.x, norm=norm.norm)
             return [both] if serves("resident_gemv", both, target) else None
     return None
@@ -67,20 +67,22 @@ def router_in_matmul(ops: list[Operation], target: Target) -> list[Operation] | 
 def norm_after_moe(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
         case [Moe() as moe, RmsNorm() as norm] if not moe.routed and norm.x == moe.residual:
-            return [replace(moe, norm_after=norm.norm)]
+            return [replace(moe, norm_after=norm.norm, adds=norm.adds)]
     return None
 
 
 def norm_after_add(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
-        case [AddNorm() as add, RmsNorm() as norm] if norm.x == add.residual and norm.out == add.normed:
+        case [AddNorm() as add, RmsNorm(adds=None) as norm] if (
+            norm.x == add.residual and norm.out == add.normed
+        ):
             return [replace(add, norm_after=norm.norm)]
     return None
 
 
 def quantize_after_norm(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
-        case [RmsNorm() as norm, Quantize() as quantize] if quantize.x == norm.out:
+        case [RmsNorm(adds=None) as norm, Quantize() as quantize] if quantize.x == norm.out:
             return [replace(norm, quantize=quantize)] if fits_block(quantize.x.columns) else None
         case [AddNorm() as add, Quantize() as quantize] if add.norm_after and quantize.x == add.normed:
             return [replace(add, quantize=quantize)] if fits_block(quantize.x.columns) else None
@@ -89,7 +91,7 @@ def quantize_after_norm(ops: list[Operation], target: Target) -> list[Operation]
 
 def norm_between_matmuls(ops: list[Operation], target: Target) -> list[Operation] | None:
     match ops:
-        case [MatMul() as before, RmsNorm() as norm, MatMul() as after] if (
+        case [MatMul() as before, RmsNorm(adds=None) as norm, MatMul() as after] if (
             before.out == norm.x and after.x == norm.out
         ):
             if not all(serves("skinny_gemm", matmul, target) for matmul in (before, after)):

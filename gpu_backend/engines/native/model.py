@@ -9,7 +9,6 @@ from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.models.description import Layer, Model, Weight
-from gpu_backend.models.fields import UnsupportedModel
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.attention import NO_KV_SCALES, Heads, KvScales, Reach
 from gpu_backend.ops.gemv import gemv_rows
@@ -35,6 +34,11 @@ class DeviceLayer:
     qkv_bias: Matrix | None = None
     attention_out_norm: Matrix | None = None
     mlp_out_norm: Matrix | None = None
+    sinks: Matrix | None = None
+    o_bias: Matrix | None = None
+    router_bias: Matrix | None = None
+    gate_up_bias: Matrix | None = None
+    down_bias: Matrix | None = None
     kv_scales: KvScales = NO_KV_SCALES
 
 
@@ -61,8 +65,6 @@ def matrix_of(weight: Weight, element: Element, address: int = 0) -> Matrix:
 
 def described_weights(config: Model) -> DeviceWeights:
     """The weights before they are loaded: their addresses are 0."""
-    if config.sinks:
-        raise UnsupportedModel("the CUDA engine has no kernels for sinks of attention and biases of experts")
     element, reaches = compute_element(config.dtype), reaches_of(config)
 
     def layer(of: Layer) -> DeviceLayer:

@@ -96,7 +96,8 @@ class StepBuilder:
         config = self._config
         kinds = {
             "experts": config.experts is not None,
-            "bias": config.qkv_bias,
+            "bias": config.qkv_bias or config.o_bias,
+            "sinks of attention": config.sinks,
             "windows": config.windows != (None,),
             "norms behind attention and MLP": config.sandwich_norms,
             "queries that grow with their position": any(rope.growth for rope in config.ropes),
@@ -136,13 +137,16 @@ class StepBuilder:
         return [*out, *self._head(rows[0]), ops.Sample(self._logits)]
 
     def _attend(self, index: int, layer: DeviceLayer) -> list[Operation]:
-        """attention(rope(qkv(norm(residual)))), and this step's keys and values into the cache."""
+        """attention(rope(qkv(norm(residual)))), and this step's keys and values into the cache. The residual
+        gets the bias of o, which is to add its products to it, before that: behind the norm."""
         config, model = self._config, self._model
         qkv = Buffer("qkv", self._shape.tokens, config.qkv_width, self._half)
-        out = self._product(Role.QKV, self._norm(layer.input_norm), layer.qkv, self._residual, qkv)
+        norm = self._norm(layer.input_norm)
+        out = self._product(Role.QKV, norm, layer.qkv, self._residual, qkv, adds=layer.o_bias)
         where = (self._heads, layer.reach, index, model.cache)
         norms = (layer.q_norm, layer.k_norm, config.norm_eps, layer.qkv_bias)
-        of = LayerAttention(*where, qkv, self._attention, *norms, scales=layer.kv_scales)
+        extras = (layer.kv_scales, layer.sinks)
+        of = LayerAttention(*where, qkv, self._attention, *norms, *extras)
         if (
             self._prompts
         ):  # first: their attention may then begin during that of the sequences that decode (E24)
@@ -152,7 +156,7 @@ class StepBuilder:
             out.append(DecodeAttention(self._lanes, mixed, of, verifies))
         if self._prompts:
             whole = Buffer("qkv", model.limits.max_step_tokens, config.qkv_width, self._half)
-            of = LayerAttention(*where, whole, self._attention, *norms, scales=layer.kv_scales)
+            of = LayerAttention(*where, whole, self._attention, *norms, *extras)
             out.append(PrefillAttention(self._shape.tokens, of, after_decode=self._decodes))
         return out
 
@@ -201,9 +205,9 @@ class StepBuilder:
         assert layer.router is not None
         routing = ops.Routing(experts.count, experts.per_token, experts.renormalise)
         weights = (self._norm(layer.mlp_norm), layer.router, layer.gate_up, layer.down)
-        return [
-            ops.Moe(routing, experts.intermediate, *weights, self._residual, self._normed(self._residual))
-        ]
+        rows = (self._residual, self._normed(self._residual))
+        biases = (layer.router_bias, layer.gate_up_bias, layer.down_bias)
+        return [ops.Moe(routing, experts.intermediate, *weights, *rows, *biases)]
 
     def _head(self, residual: Buffer) -> list[Operation]:
         """Logits of the batch slots' last tokens."""
@@ -222,10 +226,14 @@ class StepBuilder:
         residual: Buffer,
         out: Buffer,
         epilogue: Epilogue = Epilogue.STORE,
+        adds: Matrix | None = None,
     ) -> list[Operation]:
-        """out = norm(residual) times the weight"""
+        """out = norm(residual) times the weight; residual += adds"""
         normed = self._normed(residual)
-        return [ops.RmsNorm(residual, norm, normed), *self._matmul(role, weight, normed, out, epilogue)]
+        return [
+            ops.RmsNorm(residual, norm, normed, adds=adds),
+            *self._matmul(role, weight, normed, out, epilogue),
+        ]
 
     def _norm(self, weight: Matrix) -> Norm:
         return Norm(weight, self._config.norm_eps)

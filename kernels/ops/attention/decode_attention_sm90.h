@@ -201,7 +201,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
                             const float2* turns, const void* map, const Half* qkv, const Half* q_norm,
                             const Half* k_norm, float eps, Cache* k_cache, Cache* v_cache, uint32_t* partial, Half* out,
                             uint32_t n_kv_heads, uint32_t ratio, uint32_t max_splits, const Half* bias, uint32_t window,
-                            float k_scale, float v_scale, float growth_beta, uint32_t growth_context) {
+                            float k_scale, float v_scale, float growth_beta, uint32_t growth_context,
+                            const Half* sinks) {
   using Kind = UnitKind<Verifies, UnitHeads>;
   using Shared = AttentionShared<Cache, HeadDim, Kind>;
   static_assert(UnitHeads == kUnitHeads || HeadDim <= int(kLargestWideHead), "registers do not hold the output");
@@ -227,7 +228,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
                                              bias,
                                              window,
                                              {k_scale, v_scale},
-                                             {growth_beta, growth_context}};
+                                             {growth_beta, growth_context},
+                                             sinks};
   const uint32_t warp = threadIdx.x / 32;
   if (warp < kPipelineWarps) {
     shared.init_stages(warp);

@@ -88,7 +88,7 @@ class AttentionHead {
   }
 
  private:
-  static constexpr bool kGrowing = Extras & kGrowingQueries;
+  static constexpr bool kGrowing = Extras & kGrowingQueries, kWithSinks = Extras & kSinks;
   static constexpr uint32_t kGroups = Kind::kGroups;
   static constexpr uint32_t kPart = HeadDim + 4;
   using Sums = HeadSums<Half, HeadDim>;
@@ -200,7 +200,7 @@ class AttentionHead {
    * the barrier all the same: the warps that attend must not be two groups ahead of it (E17). */
   __device__ __forceinline__ void finish(const AttentionUnit& unit, uint32_t g) {
     const bool takes = is_query() && takes_part(unit, g), speaks = threadIdx.x % 32 == 0;
-    const Sums sums = takes ? add_warps() : Sums();
+    const Sums sums = takes ? add_warps(unit, g) : Sums();
     __syncwarp();
     if (speaks) barrier_arrive(&shared_.taken);
     if (!takes) return;
@@ -217,9 +217,12 @@ class AttentionHead {
     if (unit.is_last()) pending_[g] = {parts(unit, g), output(unit, g), unit.split.n_splits};
   }
 
-  /* The combined result of the warps that attended. */
-  __device__ __forceinline__ Sums add_warps() const {
+  /* The combined result of the warps that attended. A sink counts to the keys of a row's last split. */
+  __device__ __forceinline__ Sums add_warps(const AttentionUnit& unit, uint32_t g) const {
     Sums sums;
+    const bool sinks = kWithSinks && unit.is_last();
+    const float sink = sinks ? to_float(layer_.sinks[unit.head + member_[g]]) * kLog2E : -INFINITY;
+    if (sinks) sums.max = sink;
 #pragma unroll
     for (uint32_t w = 0; w < kTileWarps; ++w) sums.max = fmaxf(sums.max, shared_.max[w][head_]);
 #pragma unroll
@@ -230,6 +233,7 @@ class AttentionHead {
       for (uint32_t j = 0; j < kRounds; ++j)
         if (Sums::used(j)) sums.add(j, *reinterpret_cast<const float4*>(shared_.out[w][head_] + Sums::d(j)), weight);
     }
+    if (sinks) sums.sum += exp2f(sink - sums.max);
     return sums;
   }
 

@@ -26,6 +26,7 @@ constexpr uint32_t kPipelineBytes = (HeadDim > 160 ? 64 : 96) * 1024; /* larger 
 /* What a model has beyond plain attention, as flags: each is a choice at compile time, so that the kernels of other
  * models are the same as without it. */
 constexpr uint32_t kGrowingQueries = 1; /* queries grow with their position (rope.h) */
+constexpr uint32_t kSinks = 2;          /* each head's softmax has one score more (attention.h) */
 
 /* One layer's attention.
  *
@@ -49,6 +50,7 @@ struct AttentionLayer {
   uint32_t window;                        /* as the plan's, for a kernel that is Windowed */
   KvScales<Cache> scales;
   QueryGrowth growth; /* for a kernel with kGrowingQueries */
+  const Half* sinks;  /* [n_heads], for a kernel with kSinks */
 };
 
 /* The units of a kernel: whether rows may share one, and how many query heads and rows it has at most. Its heads form

@@ -77,6 +77,11 @@ struct FlashAccumulators {
     }
   }
 
+  /* Lets row h have one more score, which is no key's. One of the four threads of the row counts it. */
+  __device__ __forceinline__ void add_sink(int h, float sink, float key_scale) {
+    if (threadIdx.x % 4 == 0) sum[h] += exp2f(sink * kLog2E - max[h] * score_scale(key_scale));
+  }
+
   __device__ __forceinline__ void rescale() {
 #pragma unroll
     for (int i = 0; i < HeadDim / 2; ++i) out[i] *= shrink[i / 2 % 2];

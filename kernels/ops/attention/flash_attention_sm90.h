@@ -35,7 +35,7 @@ constexpr uint32_t kFlashFilling = KvElement<Cache>::kFp8 ? 2 : 1;
 static_assert(kFlashWarps == 4 * kFlashGroups, "each counts the parts that have its rows");
 
 /* A warpgroup that multiplies. */
-template <typename Out, int HeadDim, typename Cache>
+template <typename Out, int HeadDim, typename Cache, bool Sinks>
 class FlashConsumer {
  public:
   using Half = typename KvElement<Cache>::Half;
@@ -191,6 +191,7 @@ class FlashConsumer {
     for (int h = 0; h < 2; ++h) {
       const uint64_t place = place_of(unit, first_head, h);
       target[h] = exists(unit, h) ? a_.out + place * HeadDim : nullptr;
+      if (Sinks) rows_.add_sink(h, to_float(a_.sinks[place % a_.n_heads]), scales_.key);
     }
     rows_.store(target, scales_.value);
   }
@@ -217,16 +218,16 @@ class FlashConsumer {
  * swizzled, with boxes alike. `pack` is a power of two, at most 64, that divides n_heads / n_kv_heads; pages have a
  * multiple of 16 tokens. `after_decode`: its predecessor is the attention of the sequences that decode, whose results
  * it does not read (E24). `parts` and `arrivals`, of units that the plan divides into up to `most_parts` parts, as in
- * flash_parts_sm90.h. */
-template <typename Out, int HeadDim, typename Cache = Out>
+ * flash_parts_sm90.h. Sinks: `sinks` as in attention.h, null otherwise. */
+template <typename Out, int HeadDim, typename Cache = Out, bool Sinks = false>
 __global__ void __launch_bounds__(128 * (kFlashGroups + kFlashFilling<Cache>), 1)
     flash_attention_kernel(const __grid_constant__ FlashMap queries, const __grid_constant__ FlashMap fresh,
                            const __grid_constant__ FlashMap cache, const __grid_constant__ struct blink_tables tables,
                            const PrefillUnit* plan, Out* out, uint32_t key_atoms, uint32_t value_atoms,
                            uint32_t n_heads, uint32_t n_kv_heads, uint32_t pack, uint32_t after_decode, float k_scale,
-                           float v_scale, float* parts, uint32_t* arrivals, uint32_t most_parts) {
+                           float v_scale, float* parts, uint32_t* arrivals, uint32_t most_parts, const Out* sinks) {
   const FlashArguments<Out> arguments = {tables,     plan, out,   key_atoms, value_atoms, n_heads,
-                                         n_kv_heads, pack, parts, arrivals,  most_parts};
+                                         n_kv_heads, pack, parts, arrivals,  most_parts,  sinks};
   const uint32_t offset = (kFlashAtom - shared_address(dynamic_shared()) % kFlashAtom) % kFlashAtom;
   auto& shared = *reinterpret_cast<FlashShared<Cache, HeadDim>*>(reinterpret_cast<char*>(dynamic_shared()) + offset);
   if (threadIdx.x == 0) shared.init();
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(128 * (kFlashGroups + kFlashFilling<Cache>), 1
   } else {
     take_registers<KvElement<Cache>::kFp8 ? 208 : 240>();
     const KvScales<Cache> scales(k_scale, v_scale);
-    FlashConsumer<Out, HeadDim, Cache>(shared, arguments, scales).run();
+    FlashConsumer<Out, HeadDim, Cache, Sinks>(shared, arguments, scales).run();
   }
   if (after_decode) wait_for_predecessor(); /* E24 */
 }

@@ -60,6 +60,7 @@ struct FlashArguments {
   float* parts;       /* what parts of units leave (flash_parts_sm90.h) */
   uint32_t* arrivals; /* and how many have done so */
   uint32_t most_parts;
+  const Out* sinks; /* [n_heads], for a kernel with Sinks */
 };
 
 /* A block's share of the work: parts of units times groups of `pack` heads, the heaviest first, dealt out there and

@@ -150,15 +150,16 @@ struct QueryTile {
     }
   }
 
-  /* `scale`: of the values. */
-  template <typename Out>
-  __device__ __forceinline__ void store(Out* target, uint32_t stride, float scale) {
+  /* `scale`: of the values. Sinks: the softmax has the score `sink`, too. */
+  template <bool Sinks, typename Out>
+  __device__ __forceinline__ void store(Out* target, uint32_t stride, float scale, float sink) {
     const uint32_t r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float total = sum[h] + __shfl_xor_sync(0xffffffffu, sum[h], 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
       if (position[h] < 0) continue;
+      if (Sinks) total += exp2f(sink * kLog2E - max[h]);
 #pragma unroll
       for (int d = 0; d < HeadDim / 8; ++d)
         *reinterpret_cast<uint32_t*>(target + uint64_t(r + 8 * h) * stride + d * 8 + c) =
@@ -171,13 +172,14 @@ struct QueryTile {
  * A block handles the prompts that have some of its 64 tokens one after the other; a step has each sequence at most
  * once, in consecutive tokens (E5). `window` as first_seen() has it. With `decodes` it serves the sequences that
  * decode, where decode_attention_sm90.h does not, else prompts. Cache: the elements of keys and values (kv_element.h).
+ * Sinks: `sinks` as in attention.h, null otherwise.
  */
-template <typename Out, int HeadDim, typename Cache = Out>
+template <typename Out, int HeadDim, typename Cache = Out, bool Sinks = false>
 __global__ void __launch_bounds__(kPrefillThreads)
     prefill_attention_kernel(struct blink_step_set set, struct blink_tables tables, const Out* qkv,
                              const Cache* k_cache, const Cache* v_cache, Out* out, uint32_t n_heads,
                              uint32_t n_kv_heads, uint32_t tokens, uint32_t window, float k_scale, float v_scale,
-                             uint32_t decodes) {
+                             uint32_t decodes, const Out* sinks) {
   using Half = typename KvElement<Cache>::Half;
   const Half* const queries = reinterpret_cast<const Half*>(qkv); /* which rope.h has left so */
   const KvScales<Cache> scales(k_scale, v_scale);
@@ -208,7 +210,8 @@ __global__ void __launch_bounds__(kPrefillThreads)
       if (key < my_length && key + kKeys > my_first) query.attend(tile, key, scales.key);
       __syncthreads();
     }
-    query.store(out + (uint64_t(offset) * n_heads + head) * HeadDim, n_heads * HeadDim, scales.value);
+    query.template store<Sinks>(out + (uint64_t(offset) * n_heads + head) * HeadDim, n_heads * HeadDim, scales.value,
+                                Sinks ? to_float(sinks[head]) : 0.0f);
     first += n;
   }
 }

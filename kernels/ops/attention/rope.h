@@ -116,7 +116,6 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
   __syncthreads();
   wait_for_predecessor();
   if (skipped) return;
-  const float growth = Growing ? QueryGrowth{growth_beta, growth_context}.factor(position) : 1.0f;
   for (uint32_t e = threadIdx.x; e - threadIdx.x % 32 < n_all * kLanes; e += blockDim.x) { /* whole warps */
     const uint32_t head = e / kLanes, vector = e % kLanes;
     const bool mine = head < n_all && vector < kVectors, is_query = head < n_heads,
@@ -154,9 +153,11 @@ __global__ void rope_kernel(struct blink_step_set set, struct blink_tables table
       for (int k = 0; k < 8; ++k) turn(a[k], b[k], angles[8 * vector + k].x, angles[8 * vector + k].y);
     const uint64_t kv_head = (head - n_heads) % n_kv_heads;
     if (is_query) {
-      if (Growing)
+      if constexpr (Growing) {
+        const float growth = QueryGrowth{growth_beta, growth_context}.factor(position);
 #pragma unroll
         for (int k = 0; k < 8; ++k) a[k] *= growth, b[k] *= growth;
+      }
       store_query8<Cache>(x, a);
       store_query8<Cache>(x + HeadDim / 2, b);
       continue;

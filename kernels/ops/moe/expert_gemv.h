@@ -4,11 +4,13 @@
  *   topk_ids [tokens][per_token] (routing.h); the plan orders its pairs
  *   kGateUp  x [tokens][n_in] half, or float16 if w is fp8: the token of each pair;
  *            w [experts][2][n_out][n_in] half: gate, then up;
- *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T)
+ *            out [pairs, sorted][n_out] half: silu(x gate^T) * (x up^T), the products plus `bias`
+ *            [experts][2][n_out] if the kernel is Biased
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
  *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
- * w may be fp8, with scales of all experts' rows or blocks (gemm/weight_lanes.h).
+ * w may be fp8, with scales of all experts' rows or blocks (gemm/weight_lanes.h). A bias of down is added when rows are
+ * (combine.h).
  *
  * For few pairs an expert, here, with fp8 in fp8_expert_gemv.h; for many, grouped_gemm_sm90.h; of one token,
  * single_token.h.
@@ -54,10 +56,10 @@ enum RoutingSource { kRoutingGiven, kRoutingFused };
 constexpr uint32_t kExpertBlocks = 2;
 
 /* The matmul of weights in halves, whose tiles go to the blocks in turn. */
-template <typename Half, ExpertMatmul Matmul>
+template <typename Half, ExpertMatmul Matmul, bool Biased>
 __device__ __forceinline__ void multiply_halves(ExpertSums& sums, const ExpertUnit* units, uint32_t n_units,
                                                 const uint32_t* pairs, const Half* w, const Half* x, Half* out,
-                                                uint32_t n_in, uint32_t n_out) {
+                                                uint32_t n_in, uint32_t n_out, const Half* bias) {
   constexpr uint32_t kDepth = kExpertDepth;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const ExpertGemv<Half, Matmul, kDepth, kUnscaled> stream(units, n_units, w, n_in, n_out);
@@ -94,7 +96,7 @@ __device__ __forceinline__ void multiply_halves(ExpertSums& sums, const ExpertUn
     for (int g = 0; g < 2; ++g)
       sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads(); /* also: all have read the other buffer's sums */
-    store_tile<Half, Matmul>(sums, buffer, unit, pairs, out, item.tile, n_out, {1.0f, 1.0f});
+    store_tile<Half, Matmul, Biased>(sums, buffer, unit, pairs, out, item.tile, n_out, {1.0f, 1.0f}, bias);
   }
 }
 
@@ -123,11 +125,12 @@ __device__ __forceinline__ void prefetch_likely(const Half* w, uint32_t n_expert
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router, and the routing is there: kDown may then
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
-template <typename Half, ExpertMatmul Matmul, RoutingSource Source, ScaleForm Form = kUnscaled>
+template <typename Half, ExpertMatmul Matmul, RoutingSource Source, ScaleForm Form = kUnscaled, bool Biased = false>
 __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
     moe_gemv_kernel(const __grid_constant__ Routing routing, typename WeightTypes<Half, Form>::Matrix w,
                     const ExpertInput<Half, Matmul, Form>* x, Half* out, uint32_t tokens, uint32_t n_in, uint32_t n_out,
-                    uint32_t per_token) {
+                    uint32_t per_token, const Half* bias) {
+  static_assert(!Biased || (Matmul == kGateUp && Form == kUnscaled), "no such kernel");
   __shared__ ExpertSums sums;
   constexpr bool kFew = Source != kRoutingGiven;
   __shared__ SmallBatchPlan<kFew ? kFewTokens : kSmallBatchTokens, kFew ? kFewPairs : kSmallBatchPairs> plan;
@@ -139,7 +142,7 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   allow_successor();
   plan.template make<Matmul == kGateUp>(Source == kRoutingGiven ? routing.topk_ids : nullptr, tokens, per_token);
   if constexpr (Form == kUnscaled)
-    multiply_halves<Half, Matmul>(sums, plan.units, plan.n_units, plan.pairs, w, x, out, n_in, n_out);
+    multiply_halves<Half, Matmul, Biased>(sums, plan.units, plan.n_units, plan.pairs, w, x, out, n_in, n_out, bias);
   else
     multiply_fp8<Half, Matmul, Form>(sums, plan, w, x, out, n_in, n_out);
 }

@@ -37,11 +37,12 @@ struct ExpertSums {
   }
 };
 
-/* Writes the tile: the sums over k, for kGateUp through silu * mul. A thread has one output, of several pairs. */
-template <typename Half, ExpertMatmul Matmul>
+/* Writes the tile: the sums over k, for kGateUp through silu * mul. A thread has one output, of several pairs. Biased:
+ * `bias` [experts][2][n_out] is that of kGateUp. */
+template <typename Half, ExpertMatmul Matmul, bool Biased = false>
 __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buffer, const ExpertUnit& unit,
                                            const uint32_t* pairs, Half* out, uint32_t tile, uint32_t n_out,
-                                           const OutputScales& scale) {
+                                           const OutputScales& scale, const Half* bias = nullptr) {
   using Layout = ExpertLayout<Matmul>;
   constexpr uint32_t kSplits = Layout::kSplits, kOutputs = Layout::kOutputs;
   static_assert(kExpertThreads % kOutputs == 0, "a thread's output is the same for all pairs");
@@ -50,7 +51,14 @@ __device__ __forceinline__ void store_tile(const ExpertSums& sums, uint32_t buff
     if (j >= n_out) continue;
     const uint32_t sorted = unit.first + column, row = Matmul == kGateUp ? sorted : pairs[sorted];
     float value = scale.low * sums.total<kSplits>(buffer, o / 16 * kSplits, o % 16, column);
-    if (Matmul == kGateUp) value = gated(value, scale.high * sums.total<kSplits>(buffer, 0, o + 8, column));
+    if (Matmul == kGateUp) {
+      float up = scale.high * sums.total<kSplits>(buffer, 0, o + 8, column);
+      if (Biased) {
+        const Half* const of_expert = bias + uint64_t(unit.expert) * 2 * n_out + j;
+        value += to_float(of_expert[0]), up += to_float(of_expert[n_out]);
+      }
+      value = gated(value, up);
+    }
     from_float(value, out + uint64_t(row) * n_out + j);
   }
 }

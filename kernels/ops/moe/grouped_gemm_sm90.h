@@ -134,13 +134,15 @@ struct GroupedProducer {
   }
 };
 
-/* Where a multiplying warpgroup, `group` 0 or 1, puts its sums, of up to Unit pairs. */
-template <typename Half, ExpertMatmul Matmul, uint32_t Unit>
+/* Where a multiplying warpgroup, `group` 0 or 1, puts its sums, of up to Unit pairs. Biased: gate and up have a bias.
+ */
+template <typename Half, ExpertMatmul Matmul, uint32_t Unit, bool Biased = false>
 struct GroupedOutputs {
   using Sums = float[2][Unit / 2];
   uint32_t group, n_out;
   const uint32_t* pairs;
   Half* out;
+  const Half* bias = nullptr; /* [experts][2][n_out] */
 
   /* The two times 64 rows of w: gate and up of the same outputs, or neighbours. */
   __device__ __forceinline__ uint32_t first_row() const { return Matmul == kGateUp ? 64 * group : 128 * group; }
@@ -153,6 +155,24 @@ struct GroupedOutputs {
       const uint32_t pair = 32 * j + threadIdx.x % 32;
       rows[j] = unit.first + pair;
       if (Matmul == kDown) rows[j] = pair < unit.count ? pairs[unit.first + pair] : 0;
+    }
+  }
+
+  /* Adds the biases of the item's gate and up to its sums, of `count` pairs: a thread has two outputs of each. */
+  __device__ __forceinline__ void add_bias(Sums& sums, uint32_t expert, uint32_t count, uint32_t tile) const {
+    const uint32_t o =
+        tile * GroupedItems<Matmul>::kOutputs + first_row() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    float of[2][2];
+#pragma unroll
+    for (uint32_t up = 0; up < 2; ++up)
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h)
+        of[up][h] = o + 8 * h < n_out ? to_float(bias[(uint64_t(expert) * 2 + up) * n_out + o + 8 * h]) : 0.0f;
+#pragma unroll
+    for (uint32_t first = 0; first < Unit; first += 8) {
+      if (first >= count) break;
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) sums[0][first / 2 + i] += of[0][i / 2], sums[1][first / 2 + i] += of[1][i / 2];
     }
   }
 
@@ -186,9 +206,9 @@ struct GroupedOutputs {
 };
 
 /* A multiplying warpgroup. */
-template <typename Half, ExpertMatmul Matmul>
+template <typename Half, ExpertMatmul Matmul, bool Biased>
 struct GroupedConsumer {
-  using Outputs = GroupedOutputs<Half, Matmul, kGroupedUnit>;
+  using Outputs = GroupedOutputs<Half, Matmul, kGroupedUnit, Biased>;
   using Sums = typename Outputs::Sums;
   Outputs outputs;
   uint32_t n_in;
@@ -242,6 +262,7 @@ struct GroupedConsumer {
         multiply<128>(pipeline, state, sums);
       else
         multiply<kGroupedUnit>(pipeline, state, sums);
+      if constexpr (Biased) outputs.add_bias(sums, unit.expert, unit.count, tile);
       outputs.store(pipeline.turned[threadIdx.x / 32 - 4], sums, rows, unit.count, tile);
       unit = next;
     }
@@ -252,10 +273,12 @@ struct GroupedConsumer {
  * n_out multiples of 8. The map sees w as [experts][n_out][n_in], or gate_up as [2 experts][n_out][n_in], in swizzled
  * boxes of kGroupedWeights rows (of gate_up two times half as many) and kGroupedK columns; what is past the end comes
  * as zero. */
-template <typename Half, ExpertMatmul Matmul>
+template <typename Half, ExpertMatmul Matmul, bool Biased = false>
 __global__ void __launch_bounds__(kGroupedThreads, 1)
     moe_grouped_gemm_kernel(const ExpertUnit* plan, const uint32_t* pairs, const __grid_constant__ TensorMap map,
-                            const Half* x, Half* out, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+                            const Half* x, Half* out, uint32_t n_in, uint32_t n_out, uint32_t per_token,
+                            const Half* bias) {
+  static_assert(!Biased || Matmul == kGateUp, "no such kernel");
   GroupedPipeline& pipeline = *reinterpret_cast<GroupedPipeline*>(dynamic_shared());
   begin_grouped<kGroupedStages>(pipeline);
   const GroupedItems<Matmul> items(plan, n_out);
@@ -265,7 +288,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
   } else {
     take_registers<kGroupedConsumerRegisters>();
     const uint32_t group = threadIdx.x / kWarpgroup - 1;
-    GroupedConsumer<Half, Matmul>{{group, n_out, pairs, out}, n_in}.run(pipeline, items);
+    GroupedConsumer<Half, Matmul, Biased>{{group, n_out, pairs, out, bias}, n_in}.run(pipeline, items);
   }
 }
 

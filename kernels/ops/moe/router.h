@@ -5,6 +5,7 @@
  *   residual [tokens][hidden] fp32; norm [hidden]; w [n_experts][hidden], the router
  *   normed   [tokens][hidden] for the experts, in the type X in which they multiply
  *   logits   [tokens][n_experts] fp32; topk_ids, weight (routing.h)
+ *   bias     [n_experts], which the logits get if Biased, null otherwise
  *   arrivals [ceil(tokens / kRouterTokens)], zero between kernels
  */
 #ifndef BLINK_OPS_MOE_ROUTER_H
@@ -86,10 +87,11 @@ struct RouterScratch {
 };
 
 /* The block's tile of logits, and from the blocks of the first experts the normed tokens. */
-template <typename Half, typename X>
+template <bool Biased, typename Half, typename X>
 __device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights& weights, const Half* w,
-                                           const Half* norm, const float* residual, float eps, X* normed, float* logits,
-                                           uint32_t tokens, uint32_t hidden, uint32_t n_experts) {
+                                           const Half* bias, const Half* norm, const float* residual, float eps,
+                                           X* normed, float* logits, uint32_t tokens, uint32_t hidden,
+                                           uint32_t n_experts) {
   const RouterShare<Half> share(hidden);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, token = blockIdx.y * kRouterTokens + lane / 4;
   const float* row = token < tokens ? residual + uint64_t(token) * hidden : nullptr;
@@ -147,6 +149,7 @@ __device__ __forceinline__ void route_tile(RouterScratch& scratch, RouterWeights
   float total = 0.0f;
 #pragma unroll
   for (uint32_t i = 0; i < kRouterWarps; ++i) total += reinterpret_cast<const float*>(&scratch.part[i][from])[element];
+  if (Biased && e < n_experts) total += to_float(bias[e]);
   if (e < n_experts && t < tokens) logits[uint64_t(t) * n_experts + e] = total;
 }
 
@@ -163,20 +166,21 @@ __device__ __forceinline__ bool last_to_arrive(RouterScratch& scratch, uint32_t*
 
 /* grid (ceil(n_experts / kRouterExperts), ceil(tokens / kRouterTokens)), block (kRouterThreads); hidden a multiple of
  * kRouterChunk. The last block of some tokens routes them, one warp per token, if there are more than kFewTokens. */
-template <typename Half, typename X>
+template <typename Half, typename X, bool Biased = false>
 __global__ void __launch_bounds__(kRouterThreads, 1)
     router_kernel(struct blink_step_set set, const float* residual, const Half* norm, float eps, const Half* w,
                   X* normed, float* logits, uint32_t* topk_ids, float* weight, uint32_t* arrivals, uint32_t tokens,
-                  uint32_t hidden, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
+                  uint32_t hidden, uint32_t n_experts, uint32_t per_token, uint32_t renormalise, const Half* bias) {
   __shared__ RouterScratch scratch;
   allow_successor();
   RouterWeights weights = {};
   weights.load(RouterShare<Half>(hidden), w, norm, n_experts, 0);
   wait_for_predecessor();
-  route_tile(scratch, weights, w, norm, residual, eps, normed, logits, tokens, hidden, n_experts);
+  route_tile<Biased>(scratch, weights, w, bias, norm, residual, eps, normed, logits, tokens, hidden, n_experts);
   if (tokens <= kFewTokens || !last_to_arrive(scratch, arrivals + blockIdx.y, gridDim.x)) return;
   const uint32_t t = blockIdx.y * kRouterTokens + threadIdx.x / 32;
-  if (t < tokens) route_token(set, logits, topk_ids, weight, n_experts, per_token, renormalise, t);
+  const auto logit = [&](uint32_t e) { return logits[uint64_t(t) * n_experts + e]; };
+  if (t < tokens) route_token(set, logit, topk_ids, weight, n_experts, per_token, renormalise, t);
 }
 
 }  // namespace blink

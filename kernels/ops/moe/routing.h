@@ -6,7 +6,7 @@
  *   weight  [tokens][per_token] fp32
  *
  * Of equal logits the lower id comes first; NaN counts as -infinity, so that a token always has per_token
- * different experts.
+ * different experts. Where the router has a bias, the logits have it already, or route_biased_kernel adds it.
  */
 #ifndef BLINK_OPS_MOE_ROUTING_H
 #define BLINK_OPS_MOE_ROUTING_H
@@ -79,16 +79,21 @@ __device__ __forceinline__ float key_logit(uint32_t key) {
  * and the lane-th of the routed experts. */
 class TopK {
  public:
-  /* `logits` [n_experts]. */
-  __device__ __forceinline__ TopK(const float* logits, uint32_t n_experts) {
+  /* The logit of expert e is logit(e). */
+  template <typename Logit>
+  __device__ __forceinline__ TopK(uint32_t n_experts, const Logit& logit) {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (uint32_t j = 0; j < kRoutePerLane; ++j) {
       const uint32_t e = kRoutePerLane * lane + j;
-      logit_[j] = e < n_experts ? without_nan(logits[e]) : -INFINITY;
+      logit_[j] = e < n_experts ? without_nan(logit(e)) : -INFINITY;
       key_[j] = e < n_experts ? logit_key(logit_[j]) : 0;
     }
   }
+
+  /* `logits` [n_experts]. */
+  __device__ __forceinline__ TopK(const float* logits, uint32_t n_experts)
+      : TopK(n_experts, [&](uint32_t e) { return logits[e]; }) {}
 
   /* Returns the lane's routed expert; lanes from per_token on get kNoExpert. In each round the lane that holds the
    * highest key removes it; of several such lanes it is the first, whose experts have the lower ids. */
@@ -130,13 +135,14 @@ class TopK {
   float logit_[kRoutePerLane];
 };
 
-/* A warp routes token i and writes the experts and their weights. */
-__device__ __forceinline__ void route_token(const struct blink_step_set& set, const float* logits, uint32_t* topk_ids,
+/* A warp routes token i, whose logit of expert e is logit(e), and writes the experts and their weights. */
+template <typename Logit>
+__device__ __forceinline__ void route_token(const struct blink_step_set& set, const Logit& logit, uint32_t* topk_ids,
                                             float* weight, uint32_t n_experts, uint32_t per_token, bool renormalise,
                                             uint32_t i) {
   const uint32_t lane = threadIdx.x % 32;
   const bool padding = set.token_sequence[i] == BLINK_NO_SEQUENCE;
-  TopK chooser(logits + uint64_t(i) * n_experts, n_experts);
+  TopK chooser(n_experts, logit);
   const uint32_t expert = chooser.choose(per_token);
   const float share = chooser.weight(per_token, renormalise);
   if (lane >= per_token) return;
@@ -150,7 +156,20 @@ __global__ void route_kernel(struct blink_step_set set, const float* logits, uin
   allow_successor();
   wait_for_predecessor();
   const uint32_t i = blockIdx.x * kRouteWarps + threadIdx.x / 32;
-  if (i < tokens) route_token(set, logits, topk_ids, weight, n_experts, per_token, renormalise, i);
+  const auto logit = [&](uint32_t e) { return logits[uint64_t(i) * n_experts + e]; };
+  if (i < tokens) route_token(set, logit, topk_ids, weight, n_experts, per_token, renormalise, i);
+}
+
+/* The same with the router's bias [n_experts], which the logits lack. */
+template <typename Half>
+__global__ void route_biased_kernel(struct blink_step_set set, const float* logits, const Half* bias,
+                                    uint32_t* topk_ids, float* weight, uint32_t tokens, uint32_t n_experts,
+                                    uint32_t per_token, uint32_t renormalise) {
+  allow_successor();
+  wait_for_predecessor();
+  const uint32_t i = blockIdx.x * kRouteWarps + threadIdx.x / 32;
+  const auto logit = [&](uint32_t e) { return logits[uint64_t(i) * n_experts + e] + to_float(bias[e]); };
+  if (i < tokens) route_token(set, logit, topk_ids, weight, n_experts, per_token, renormalise, i);
 }
 
 #endif /* __CUDACC__ */

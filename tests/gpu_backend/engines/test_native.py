@@ -214,7 +214,7 @@ def test_flash_attention_sees_the_queries_and_the_whole_cache(log: Log) -> None:
     assert cache[1:9] == [64, 8, 1, 2 * 3 * 64 * 2 * 16 // 8, 64, 8, 1, 2]
     assert cache[9] == allocations[cache[0]]
     flash = [call for capture in captures(log) for call in capture if op(call) == "flash_attention"]
-    starts = [[int.from_bytes(bytes.fromhex(word), "little") for word in call[-12:-10]] for call in flash]
+    starts = [[int.from_bytes(bytes.fromhex(word), "little") for word in call[-13:-11]] for call in flash]
     layer = 64 * 2 * 16 // 8
     assert starts[:3] == [[0, layer], [2 * layer, 3 * layer], [4 * layer, 5 * layer]]
 

@@ -44,6 +44,22 @@ MODELS = {
         "head_dim": 128,
         "vocab_size": 40000,
     },
+    "sinks and biases": {
+        **DENSE,
+        "architectures": ["GptOssForCausalLM"],
+        "hidden_size": 288,
+        "intermediate_size": 192,
+        "num_local_experts": 32,
+        "sliding_window": 100,
+    },
+    "sinks and biases of other sizes": {
+        **DENSE,
+        "architectures": ["GptOssForCausalLM"],
+        "hidden_size": 520,
+        "intermediate_size": 72,
+        "num_local_experts": 5,
+        "head_dim": 48,
+    },
     "norms behind sublayers": {
         **DENSE,
         "architectures": ["Gemma3ForCausalLM"],
@@ -105,6 +121,7 @@ def test_every_lane_gets_its_logits(model: str, limits_of: str, tmp_path: Path) 
         "large",
         "bias and windows",
         "queries that grow",
+        "sinks and biases",
         "norms behind sublayers",
         "held",
         "many experts",
@@ -140,7 +157,17 @@ def check(step: SymbolicStep, shapes: Iterable[Shape], limits: Limits) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["dense", "no flash", "large", "bias and windows", "norms behind sublayers", "float16", "held"]
+    "model",
+    [
+        "dense",
+        "no flash",
+        "large",
+        "bias and windows",
+        "sinks and biases",
+        "norms behind sublayers",
+        "float16",
+        "held",
+    ],
 )
 def test_a_cache_in_fp8(model: str, tmp_path: Path) -> None:
     """Each layer's kernels have its scales and its part of a cache of half the size."""

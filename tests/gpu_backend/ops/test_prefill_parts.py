@@ -53,7 +53,7 @@ def scratch(launch: Launch) -> dict[str, Buffer]:
 def test_units_have_parts_as_far_as_blocks_have_no_other_work(heads: Heads, tokens: int, most: int) -> None:
     plan, attention = launches(heads, tokens)
     assert plan.operands[-2:] == (PART_KEYS, most)
-    assert attention.operands[-1] == most
+    assert attention.operands[-2] == most
 
 
 @pytest.mark.parametrize("heads", [LLAMA_8B, QWEN_30B, WIDE])
@@ -62,9 +62,9 @@ def test_what_parts_leave_takes_little_memory(heads: Heads, tokens: int) -> None
     """And none where units have no parts."""
     plan, attention = launches(heads, tokens)
     buffers = scratch(attention)
-    if attention.operands[-1] == 1:
+    if attention.operands[-2] == 1:
         assert list(buffers) == ["prefill_plan"]
-        assert attention.operands[-3:-1] == (None, None)
+        assert attention.operands[-4:-2] == (None, None)
         return
     assert set(buffers) == {"prefill_plan", "prefill_parts", "prefill_arrivals"}
     assert sum(buffer.n_bytes for buffer in buffers.values()) <= MOST_BYTES

@@ -52,22 +52,28 @@ void emulate_decode_attention(const blink_set* set, const struct blink_tables* t
                               const Half* q_norm, const Half* k_norm, float eps, void* k_cache, void* v_cache,
                               float k_scale, float v_scale, uint32_t* partial, Half* out, uint32_t n_heads,
                               uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks,
-                              float growth_beta, uint32_t growth_context) {
+                              float growth_beta, uint32_t growth_context, const Half* sinks) {
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   const auto kernel = [&](auto dim, auto element) {
     using Cache = decltype(element);
     const auto run = [&](auto instance) {
       instance(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, static_cast<Cache*>(k_cache),
                static_cast<Cache*>(v_cache), partial, out, n_kv_heads, n_heads / n_kv_heads, most, bias, window,
-               k_scale, v_scale, growth_beta, growth_context);
+               k_scale, v_scale, growth_beta, growth_context, sinks);
     };
     using blink::decode_attention_kernel;
     using blink::kUnitHeads;
-    if (growth_beta != 0.0f) {
-      if constexpr (dim() == 16)
-        run(decode_attention_kernel<Half, dim(), true, true, Cache, false, kUnitHeads, blink::kGrowingQueries>);
-      else
+    if (growth_beta != 0.0f || sinks) { /* with a bias */
+      if constexpr (dim() == 16) {
+        if (!sinks)
+          run(decode_attention_kernel<Half, dim(), true, true, Cache, false, kUnitHeads, blink::kGrowingQueries>);
+        else if (window)
+          run(decode_attention_kernel<Half, dim(), true, true, Cache, false, kUnitHeads, blink::kSinks>);
+        else
+          run(decode_attention_kernel<Half, dim(), true, false, Cache, false, kUnitHeads, blink::kSinks>);
+      } else {
         emulator::fail("no such instance");
+      }
     } else if (!bias && !window) {
       run(decode_attention_kernel<Half, dim(), false, false, Cache>);
     } else if constexpr (dim() == 16 || dim() == 128 || dim() == 256) { /* others take long to compile */

@@ -10,16 +10,17 @@ extern "C" {
 void emulate_prefill_attention(const blink_set* set, const struct blink_tables* tables, const Half* qkv,
                                const void* k_cache, const void* v_cache, float k_scale, float v_scale, Half* out,
                                uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t window,
-                               uint32_t tokens, uint32_t decodes) {
+                               uint32_t tokens, uint32_t decodes, const Half* sinks) {
   const uint32_t tiles = (tokens + blink::kPrefillQueries - 1) / blink::kPrefillQueries;
   after(qkv, kHalf * tokens * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
     using Cache = decltype(element);
     with_head_dim(head_dim, [&](auto dim) {
       launch({tiles, n_heads}, blink::kPrefillThreads, [&] {
-        blink::prefill_attention_kernel<Half, dim(), Cache>(*set, *tables, qkv, static_cast<const Cache*>(k_cache),
-                                                            static_cast<const Cache*>(v_cache), out, n_heads,
-                                                            n_kv_heads, tokens, window, k_scale, v_scale, decodes);
+        const auto kernel = sinks ? blink::prefill_attention_kernel<Half, dim(), Cache, true>
+                                  : blink::prefill_attention_kernel<Half, dim(), Cache>;
+        kernel(*set, *tables, qkv, static_cast<const Cache*>(k_cache), static_cast<const Cache*>(v_cache), out, n_heads,
+               n_kv_heads, tokens, window, k_scale, v_scale, decodes, sinks);
       });
     });
   });
@@ -35,7 +36,7 @@ void emulate_flash_attention(const struct blink_tables* tables, const Half* qkv,
                              float v_scale, Half* out, const blink::PrefillUnit* plan, uint32_t n_heads,
                              uint32_t n_kv_heads, uint32_t head_dim, uint32_t tokens, uint32_t cells, uint32_t pack,
                              uint32_t blocks, uint32_t after_decode, float* parts, uint32_t* arrivals,
-                             uint32_t most_parts) {
+                             uint32_t most_parts, const Half* sinks) {
   using namespace blink;
   const uint32_t heads = n_heads + 2 * n_kv_heads, columns = head_dim / 64;
   const auto bits = [](const void* p) { return static_cast<const uint16_t*>(p); };
@@ -58,9 +59,11 @@ void emulate_flash_attention(const struct blink_tables* tables, const Half* qkv,
       launch(
           {blocks}, k_scale == 0.0f ? kFlashThreads : kFlashFp8Threads,
           [&] {
-            flash_attention_kernel<Half, dim(), decltype(element)>(
-                maps[0], maps[1], maps[2], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads, n_kv_heads, pack,
-                after_decode, k_scale, v_scale, parts, arrivals, most_parts);
+            using Cache = decltype(element);
+            const auto kernel =
+                sinks ? flash_attention_kernel<Half, dim(), Cache, true> : flash_attention_kernel<Half, dim(), Cache>;
+            kernel(maps[0], maps[1], maps[2], *tables, plan, out, 0, cells * n_kv_heads / 8, n_heads, n_kv_heads, pack,
+                   after_decode, k_scale, v_scale, parts, arrivals, most_parts, sinks);
           },
           most_parts > 1 ? kGrid : kAlone);
     });

@@ -46,7 +46,7 @@ void emulate_verify_attention(const blink_set* set, const struct blink_tables* t
                               const Half* q_norm, const Half* k_norm, float eps, void* k_cache, void* v_cache,
                               float k_scale, float v_scale, uint32_t* partial, Half* out, uint32_t n_heads,
                               uint32_t n_kv_heads, uint32_t head_dim, uint32_t window, uint32_t most, uint32_t blocks,
-                              uint32_t unit_heads, float growth_beta, uint32_t growth_context) {
+                              uint32_t unit_heads, float growth_beta, uint32_t growth_context, const Half* sinks) {
   if (!bias != !window) emulator::fail("no such instance");
   after(qkv, kHalf * set->head->n_decode * (n_heads + 2 * n_kv_heads) * head_dim);
   with_cache(k_scale, [&](auto element) {
@@ -61,15 +61,17 @@ void emulate_verify_attention(const blink_set* set, const struct blink_tables* t
     with_constant<16, 128, 256>(head_dim, [&](auto dim) {
       auto kernel = bias ? verify_attention_kernel<dim(), true, Cache, 0>(unit_heads)
                          : verify_attention_kernel<dim(), false, Cache, 0>(unit_heads);
-      if (growth_beta != 0.0f) {
-        if (dim() != 16 || !bias) emulator::fail("no such instance");
-        kernel = verify_attention_kernel<16, true, Cache, blink::kGrowingQueries>(unit_heads);
+      if constexpr (dim() == 16) {
+        if (sinks)
+          kernel = verify_attention_kernel<16, true, Cache, blink::kSinks>(unit_heads);
+        else if (growth_beta != 0.0f)
+          kernel = verify_attention_kernel<16, true, Cache, blink::kGrowingQueries>(unit_heads);
       }
       launch(
           {blocks}, blink::kAttentionThreads,
           [&] {
             kernel(*tables, plan, turns, map, qkv, q_norm, k_norm, eps, keys, values, partial, out, n_kv_heads,
-                   n_heads / n_kv_heads, most, bias, window, k_scale, v_scale, growth_beta, growth_context);
+                   n_heads / n_kv_heads, most, bias, window, k_scale, v_scale, growth_beta, growth_context, sinks);
           },
           kGrid);
     });

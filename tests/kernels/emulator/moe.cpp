@@ -9,11 +9,12 @@
 
 extern "C" {
 
-/* Both products; `product` lies between them. Weights are halves, or fp8 with scales of `form`. */
+/* Both products; `product` lies between them. Weights are halves, or fp8 with scales of `form`. `bias`: of gate_up, or
+ * null; here and below. */
 void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* topk_ids, float* weight,
                       const void* gate_up, const float* gate_up_scales, const void* down, const float* down_scales,
-                      const Half* x, Half* product, Half* rows, uint32_t tokens, uint32_t n_experts, uint32_t hidden,
-                      uint32_t intermediate, uint32_t per_token, uint32_t form, uint32_t blocks) {
+                      const Half* bias, const Half* x, Half* product, Half* rows, uint32_t tokens, uint32_t n_experts,
+                      uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t form, uint32_t blocks) {
   using namespace blink;
   blink_set set = {};
   set.token_sequence = token_sequence;
@@ -26,18 +27,24 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
     for (uint32_t i = 0; i < tokens * hidden; ++i) from_float(to_float(x[i]), &converted[i]);
     const auto* input = converted.data();
     after(input, kHalf * tokens * hidden);
-    launch({blocks}, kExpertThreads, [&] {
-      if (tokens <= kFewTokens)
-        moe_gemv_kernel<Half, kGateUp, kRoutingFused, of()>(routing, w, input, product, tokens, hidden, intermediate,
-                                                            per_token);
+    const auto gate_up_kernel = [&](auto source) {
+      const auto run = [&](auto kernel) {
+        kernel(routing, w, input, product, tokens, hidden, intermediate, per_token, bias);
+      };
+      if (!bias)
+        run(moe_gemv_kernel<Half, kGateUp, RoutingSource(source()), of()>);
+      else if constexpr (of() == kUnscaled)
+        run(moe_gemv_kernel<Half, kGateUp, RoutingSource(source()), of(), true>);
       else
-        moe_gemv_kernel<Half, kGateUp, kRoutingGiven, of()>(routing, w, input, product, tokens, hidden, intermediate,
-                                                            per_token);
+        emulator::fail("no such instance");
+    };
+    launch({blocks}, kExpertThreads, [&] {
+      with_constant<kRoutingGiven, kRoutingFused>(tokens <= kFewTokens ? kRoutingFused : kRoutingGiven, gate_up_kernel);
     });
     after(product, kHalf * tokens * per_token * intermediate);
     launch({blocks}, kExpertThreads, [&] {
       moe_gemv_kernel<Half, kDown, kRoutingGiven, of()>(routing, w_down, product, rows, tokens, intermediate, hidden,
-                                                        per_token);
+                                                        per_token, nullptr);
     });
     emulator::dynamic_bytes = emulator::kMostBytes;
   });
@@ -74,8 +81,9 @@ void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t*
 
 /* The same for many tokens, by a plan. */
 void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up,
-                              const Half* down, const Half* x, Half* product, Half* rows, uint32_t tokens,
-                              uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t blocks) {
+                              const Half* down, const Half* bias, const Half* x, Half* product, Half* rows,
+                              uint32_t tokens, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
+                              uint32_t blocks) {
   using namespace blink;
   const auto bits = [](const Half* p) { return reinterpret_cast<const uint16_t*>(p); };
   const TensorMap gate_up_map = {bits(gate_up), intermediate, hidden, kGroupedWeights / 2, kGroupedK};
@@ -83,11 +91,13 @@ void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pai
   emulator::dynamic_bytes = kGroupedSharedBytes;
   after(x, kHalf * tokens * hidden);
   launch({blocks}, kGroupedThreads, [&] {
-    moe_grouped_gemm_kernel<Half, kGateUp>(plan, pairs, gate_up_map, x, product, hidden, intermediate, per_token);
+    const auto kernel = bias ? moe_grouped_gemm_kernel<Half, kGateUp, true> : moe_grouped_gemm_kernel<Half, kGateUp>;
+    kernel(plan, pairs, gate_up_map, x, product, hidden, intermediate, per_token, bias);
   });
   after(product, kHalf * tokens * per_token * intermediate);
   launch({blocks}, kGroupedThreads, [&] {
-    moe_grouped_gemm_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token);
+    moe_grouped_gemm_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token,
+                                         nullptr);
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
 }
@@ -119,18 +129,23 @@ void emulate_moe_grouped_fp8_gemm(const blink::ExpertUnit* plan, const uint32_t*
   emulator::dynamic_bytes = emulator::kMostBytes;
 }
 
-void emulate_moe_combine_rmsnorm(const Half* rows, const uint32_t* topk_ids, const float* weight, float* residual,
-                                 const Half* norm, float eps, Half* out, uint32_t hidden, uint32_t per_token,
-                                 uint32_t tokens) {
+/* `bias` of down, or null; `adds` only beside one. */
+void emulate_moe_combine_rmsnorm(const Half* rows, const uint32_t* topk_ids, const float* weight, const Half* bias,
+                                 float* residual, const Half* norm, float eps, Half* out, const Half* adds,
+                                 uint32_t hidden, uint32_t per_token, uint32_t tokens) {
   after(rows, kHalf * tokens * per_token * hidden);
   launch({tokens}, 64, [&] {
-    blink::moe_combine_rmsnorm_kernel(rows, topk_ids, weight, residual, norm, eps, out, hidden, per_token);
+    const auto kernel = bias ? blink::moe_combine_rmsnorm_kernel<Half, true> : blink::moe_combine_rmsnorm_kernel<Half>;
+    kernel(rows, topk_ids, weight, residual, norm, eps, out, hidden, per_token, bias, adds);
   });
 }
 
-void emulate_moe_combine(const Half* rows, const uint32_t* topk_ids, const float* weight, float* residual,
-                         uint32_t hidden, uint32_t per_token, uint32_t tokens) {
+void emulate_moe_combine(const Half* rows, const uint32_t* topk_ids, const float* weight, const Half* bias,
+                         float* residual, uint32_t hidden, uint32_t per_token, uint32_t tokens) {
   after(rows, kHalf * tokens * per_token * hidden);
-  launch({tokens}, 64, [&] { blink::moe_combine_kernel(rows, topk_ids, weight, residual, hidden, per_token); });
+  launch({tokens}, 64, [&] {
+    const auto kernel = bias ? blink::moe_combine_kernel<Half, true> : blink::moe_combine_kernel<Half>;
+    kernel(rows, topk_ids, weight, residual, hidden, per_token, bias);
+  });
 }
 }

@@ -7,25 +7,31 @@
 
 extern "C" {
 
-void emulate_route(const blink_set* set, const float* logits, uint32_t* topk_ids, float* weight, uint32_t n_experts,
-                   uint32_t per_token, uint32_t renormalise, uint32_t tokens) {
+/* `bias` is null if the router has none, here and below. */
+void emulate_route(const blink_set* set, const float* logits, const Half* bias, uint32_t* topk_ids, float* weight,
+                   uint32_t n_experts, uint32_t per_token, uint32_t renormalise, uint32_t tokens) {
   const uint32_t warps = blink::kRouteWarps;
   after(logits, kFloat * tokens * n_experts);
-  launch({(tokens + warps - 1) / warps}, 32 * warps,
-         [&] { blink::route_kernel(*set, logits, topk_ids, weight, tokens, n_experts, per_token, renormalise); });
+  launch({(tokens + warps - 1) / warps}, 32 * warps, [&] {
+    if (bias)
+      blink::route_biased_kernel(*set, logits, bias, topk_ids, weight, tokens, n_experts, per_token, renormalise);
+    else
+      blink::route_kernel(*set, logits, topk_ids, weight, tokens, n_experts, per_token, renormalise);
+  });
 }
 
 void emulate_router(const blink_set* set, const float* residual, const Half* norm, float eps, const Half* w,
-                    Half* normed, float* logits, uint32_t* topk_ids, float* weight, uint32_t tokens, uint32_t hidden,
-                    uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
+                    const Half* bias, Half* normed, float* logits, uint32_t* topk_ids, float* weight, uint32_t tokens,
+                    uint32_t hidden, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
   const uint32_t tiles = (n_experts + blink::kRouterExperts - 1) / blink::kRouterExperts;
   const uint32_t groups = (tokens + blink::kRouterTokens - 1) / blink::kRouterTokens;
   std::vector<uint32_t> arrivals(groups);
   for (int twice = 0; twice < 2; ++twice) { /* the counters are zero again */
     after(residual, kFloat * tokens * hidden);
     launch({tiles, groups}, blink::kRouterThreads, [&] {
-      blink::router_kernel(*set, residual, norm, eps, w, normed, logits, topk_ids, weight, arrivals.data(), tokens,
-                           hidden, n_experts, per_token, renormalise);
+      const auto kernel = bias ? blink::router_kernel<Half, Half, true> : blink::router_kernel<Half, Half>;
+      kernel(*set, residual, norm, eps, w, normed, logits, topk_ids, weight, arrivals.data(), tokens, hidden, n_experts,
+             per_token, renormalise, bias);
     });
   }
 }

@@ -39,6 +39,12 @@ void emulate_rmsnorm(const float* residual, const Half* weight, float eps, Half*
   launch({tokens}, 96, [&] { blink::rmsnorm_kernel(residual, weight, eps, out, hidden); });
 }
 
+void emulate_rmsnorm_adding(float* residual, const Half* weight, float eps, Half* out, uint32_t hidden,
+                            const Half* adds, uint32_t tokens) {
+  after(residual, kFloat * tokens * hidden);
+  launch({tokens}, 96, [&] { blink::rmsnorm_adding_kernel(residual, weight, eps, out, hidden, adds); });
+}
+
 void emulate_add_rmsnorm(float* residual, const Half* x, const Half* weight, const Half* next, float eps, Half* out,
                          uint32_t hidden, uint32_t tokens) {
   after(x, kHalf * tokens * hidden);
