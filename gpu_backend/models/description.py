@@ -75,10 +75,12 @@ class Weight:
     interleaved: bool = False
 
     def arranged(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """One of the checkpoint's matrices as this weight has it."""
+        """One of the checkpoint's matrices as this weight has it, contiguous."""
         if self.transposed:
             matrix = matrix.T
-        return np.concatenate([matrix[0::2], matrix[1::2]]) if self.interleaved else matrix
+        if self.interleaved:
+            matrix = np.concatenate([matrix[0::2], matrix[1::2]])
+        return np.ascontiguousarray(matrix)
 
     @property
     def n_elements(self) -> int:

@@ -133,7 +133,7 @@ class Reference:
 def sharpen_routers(model: torch.nn.Module) -> None:
     """Makes the last of a token's experts weigh little: a choice that rounding changes changes little."""
     for name, parameter in model.named_parameters():
-        if name.endswith("mlp.gate.weight"):
+        if name.endswith(("mlp.gate.weight", "mlp.router.weight")):
             parameter.data.mul_(2)
 
 

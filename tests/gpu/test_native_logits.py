@@ -95,6 +95,21 @@ def ministral3(**changes: object) -> transformers.Ministral3Config:
     return transformers.Ministral3Config(**{**llama_sizes(), "rope_parameters": MINISTRAL3_ROPE, **changes})
 
 
+def gpt_oss(**changes: object) -> transformers.GptOssConfig:
+    """4 of 24 experts a token, as Qwen3-MoE's here; a window that no tile's edge meets."""
+    sizes = {
+        **llama_sizes(),
+        "hidden_size": 288,
+        "intermediate_size": 200,
+        "num_local_experts": 24,
+        "num_experts_per_tok": 4,
+        "sliding_window": 75,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {**YARN_ROPE, "original_max_position_embeddings": 64, "truncate": False},
+    }
+    return transformers.GptOssConfig(**{**sizes, **changes})
+
+
 def qwen2(**changes: object) -> transformers.Qwen2Config:
     sizes = {**llama_sizes(), "num_attention_heads": 4}
     sizes.pop("head_dim")
@@ -162,6 +177,15 @@ MODELS: dict[str, tuple[Make, str]] = {
     "mistral-window-fp16": (lambda: mistral(sliding_window=100), "float16"),
     "mistral-decoder-yarn": (  # a magnitude in the decode megakernel
         lambda: mistral(vocab_size=1008, intermediate_size=768, rope_parameters=YARN_ROPE),
+        "bfloat16",
+    ),
+    "gpt-oss": (lambda: gpt_oss(), "bfloat16"),
+    "gpt-oss-held": (  # o of few rows by the resident GEMV
+        lambda: gpt_oss(hidden_size=512, num_attention_heads=16, intermediate_size=192),
+        "bfloat16",
+    ),
+    "gpt-oss-odd": (  # the router is no kernel of its own
+        lambda: gpt_oss(hidden_size=520, intermediate_size=72, num_local_experts=5),
         "bfloat16",
     ),
     "ministral3": (lambda: ministral3(), "bfloat16"),
@@ -236,6 +260,8 @@ def save_model(name: str, directory: Path) -> None:
     for parameter_name, parameter in model.named_parameters():
         if parameter_name.endswith("norm.weight"):  # not all ones, so that a missing or swapped norm shows
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        elif name.startswith("gpt-oss") and parameter_name.endswith(("bias", "sinks")):
+            torch.nn.init.normal_(parameter, 0, 0.5)
     sharpen_routers(model)
     model.save_pretrained(directory)
 

@@ -114,8 +114,6 @@ def writes(op: PlanOperation) -> Buffer:
 def _plannable(op: Operation) -> bool:
     if isinstance(op, MatMul):
         return op.weight.element in HALF_TYPES
-    if isinstance(op, RmsNorm) and op.adds is not None:
-        return False  # it writes what it reads
     return isinstance(op, RmsNorm | AddNorm)
 
 
