@@ -17,6 +17,7 @@ from gpu_backend.devices.select import ENGINES
 from gpu_backend.messages import say
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions, parse_target
+from gpu_backend.processors.source import parse_sources
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from gpu_backend.speculation import parse_acceptance, parse_share, parse_speculation, write_speculation
@@ -98,6 +99,10 @@ FLAGS = (
     Flag("--simulate-edits", "simulate_edits", "SHARE",
          "make each answer repeat its prompt but for some tokens, for measurements with random weights: "
          "SHARE of them are the prompt's (default: an answer is what the model says)", parse_share),
+    Flag("--logits-processor", "logits_processors", "[NAME=]MODULE:FUNCTION",
+         "a Python function that changes logits, compiled by Numba, for requests that name it in "
+         "`logits_processors` (docs/logits-processors.md); may be given several times (default: none)",
+         parse_sources, show=lambda _: "none", many=True),
     Flag("--kv-events", "kv_events", "N",
          "tell a router or `blink events` which blocks the prefix cache stores and removes, through a log of "
          "N of them in the ring", count, show=lambda _: "off"),

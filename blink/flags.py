@@ -48,6 +48,7 @@ class Flag:
     show: Callable[[Any], str] = plain  # of the default, in the help
     write: Callable[[Any], str] = written  # of a value, for `parse`
     secret: bool = False  # not passed on by `arguments`: other users can read command lines
+    many: bool = False  # `parse` returns a tuple, and one that is given again adds to it
     also: tuple[str, ...] = ()  # names that users of other servers know it by
 
 
@@ -80,6 +81,8 @@ def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags:
             takes = {"action": CheckedPath, "check": flag.check}
         elif flag.switch:
             takes = {"action": "store_const", "const": not known.get(flag.field, False)}
+        elif flag.many:
+            takes |= {"action": "extend"}
         group.add_argument(
             flag.name,
             *flag.also,
@@ -92,7 +95,9 @@ def add_flags(parser: argparse.ArgumentParser, title: str, options: type, flags:
 
 def given(namespace: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any]:
     """The fields whose flags were given."""
-    return {flag.field: getattr(namespace, flag.field) for flag in flags if hasattr(namespace, flag.field)}
+    there = [flag for flag in flags if hasattr(namespace, flag.field)]
+    values = {flag.field: getattr(namespace, flag.field) for flag in there}
+    return values | {flag.field: tuple(values[flag.field]) for flag in there if flag.many}
 
 
 def arguments(values: dict[str, Any], flags: Iterable[Flag]) -> list[str]:

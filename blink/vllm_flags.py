@@ -22,6 +22,8 @@ INSTEAD = {
     "--gpu-memory-utilization": "use --kv-memory SIZE, the memory of the KV cache; by default it takes what "
     "--max-batch can use, within 90 % of the free memory",
     "--kv-cache-memory-bytes": "use --kv-memory SIZE",
+    "--logits-processors": "vLLM's are classes that run on the host; --logits-processor MODULE:FUNCTION "
+    "names a function, which Numba compiles (docs/logits-processors.md)",
     "--num-gpu-blocks-override": "use --kv-memory SIZE",
     "--swap-space": "use --host-kv-memory SIZE, which keeps pages of the prefix cache in host memory",
     "--cpu-offload-gb": "weights stay on the GPU; --host-kv-memory SIZE holds pages of the prefix cache",

@@ -25,8 +25,9 @@ MAPS = 66
 MOST_TOKEN_BYTES = 4095
 DEAD_END = 0xfffffffe
 MAX_DRAFTS = 14
+RECENT_TOKENS = 64
 GRAMMAR_STATES = 16
-STEP_LAYOUT_HASH = 0x4ee3c1fed0a907b5
+STEP_LAYOUT_HASH = 0x8894a027eedf1a9b
 
 
 class Emit(IntEnum):
@@ -51,9 +52,9 @@ Shape = np.dtype({
 })
 
 StepHead = np.dtype({
-    "names": ["id", "kind", "shape", "n_tokens", "batch_size", "n_decode", "has_drafts", "work", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "slots_done", "pad1"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (92,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("u1", (92,))],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 128, 136, 144, 152, 160, 164],
+    "names": ["id", "kind", "shape", "n_tokens", "batch_size", "n_decode", "has_drafts", "work", "pad0", "start_ns", "sample_ns", "done_ns", "fault", "slots_done", "processing", "pad1"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (92,)), "<u8", "<u8", "<u8", "<u8", "<u4", ("<u4", (8,)), ("u1", (60,))],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 128, 136, 144, 152, 160, 164, 196],
     "itemsize": 256,
 })
 
@@ -79,8 +80,8 @@ Vocabulary = np.dtype({
 })
 
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary],
-    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128],
-    "itemsize": 208,
+    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary", "n_processors", "processors"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary, "<u4", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128, 208, 216],
+    "itemsize": 224,
 })

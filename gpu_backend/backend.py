@@ -17,6 +17,7 @@ from gpu_backend.engines.base import EngineError
 from gpu_backend.messages import say
 from gpu_backend.models.fields import UnsupportedModel
 from gpu_backend.options import BackendOptions, described_model, wanted_limits
+from gpu_backend.processors.loaded import load
 from gpu_backend.rdma.exchange_process import ExchangeFailed, ExchangeProcess
 from gpu_backend.ring_sizes import ring_geometry
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
@@ -74,12 +75,13 @@ class Backend:
         device = select_device(options.device, options.gpu, options.engine)
         owned.callback(device.close)
         wanted = wanted_limits(options, config, device.defaults)
+        processors = load(options.logits_processors, config.vocab_size, device.capability)
         limits = device.limits(config, wanted, options.kv_memory, options.host_kv_memory)
         engine = device.build_engine(
-            config, options.model_dir, limits, options.random_weights, options.threads
+            config, options.model_dir, limits, options.random_weights, options.threads, processors
         )
         owned.callback(engine.close)
-        self.config, self.limits, self.device = config, limits, device
+        self.config, self.limits, self.device, self.processors = config, limits, device, processors
 
     def _serve(self, kind: SchedulerKind) -> None:
         """A ring, and a scheduler between it and the engine."""
@@ -104,6 +106,7 @@ class Backend:
             limits.max_prefill_tokens,
             limits.priorities,
             self.config.eos_ids,
+            self.processors.names,
         )
         self.exchange: ExchangeProcess | None = None
         with ExitStack() as owned:

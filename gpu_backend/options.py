@@ -13,6 +13,7 @@ from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import QUANTIZATIONS
 from gpu_backend.models.registry import read_model
+from gpu_backend.processors.source import Source
 from gpu_backend.rdma.options import RdmaOptions
 from gpu_backend.schedulers.base import SchedulerKind
 from gpu_backend.speculation import Speculation, speculation
@@ -57,6 +58,7 @@ class BackendOptions:
     speculative_config: Speculation | None = None  # drafts that one step checks; None: none
     simulate_acceptance: tuple[float, ...] | None = None  # ... by chance, for measurements
     simulate_edits: float | None = None  # answers repeat so much of their prompts, likewise
+    logits_processors: tuple[Source, ...] = ()  # that requests may ask for
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
     target_itl: float | None = None  # milliseconds
@@ -141,6 +143,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         grammar_words=grammar_words(options),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),
         batch_invariant=options.batch_invariant,
+        processors=len(options.logits_processors),
         **asdict(drafts),
     )
 

@@ -37,6 +37,7 @@ extern "C" {
 #define BLINK_MOST_TOKEN_BYTES 4095 /* a longer token counts as one that has none */
 #define BLINK_DEAD_END 0xfffffffeu  /* likewise: its grammar allows no token, or none that may be sampled yet */
 #define BLINK_MAX_DRAFTS 14         /* tokens that one step may check of a sequence, beside the one that it knows */
+#define BLINK_RECENT_TOKENS 64      /* of a sequence that a logits processor sees */
 #define BLINK_GRAMMAR_STATES 16     /* of a sequence: one for each row of a step, and the one from which they follow */
 
 /* What a batch slot's logits are for. */
@@ -86,7 +87,8 @@ struct blink_step_head {
   uint64_t fault;      /* not 0: the gate gave up waiting for step id - 1 */
   uint32_t slots_done; /* batch slots that the sampler has finished, or blocks that have copied; the last one resets it
                           and publishes */
-  uint8_t pad1[92];
+  uint32_t processing[8]; /* by logits processor, the blocks or threads that are in it: where a step hangs */
+  uint8_t pad1[60];
 };
 
 /* Arrays of one step set, in device memory, sized for the largest shape. They lie in one block, what S writes before
@@ -164,6 +166,9 @@ struct blink_tables {
                                                  stands, at [n % BLINK_GRAMMAR_STATES], once a step has sampled what
                                                  comes behind these */
   struct blink_vocabulary vocabulary;
+  /* Of requests that have logits processors (ops/sampling/logits_processors.h) */
+  uint32_t n_processors; /* BLINK_MAX_PROCESSORS at most (B) */
+  uint64_t* processors;  /* [n_processors] addresses of functions on the CPU (B); null on a GPU */
 };
 
 #ifdef __cplusplus

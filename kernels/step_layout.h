@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x4ee3c1fed0a907b5ull
+#define BLINK_STEP_LAYOUT_HASH 0x8894a027eedf1a9bull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -27,7 +27,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, sample_ns) == 136, "blin
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, done_ns) == 144, "blink_step_head.done_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, fault) == 152, "blink_step_head.fault");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, slots_done) == 160, "blink_step_head.slots_done");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad1) == 164, "blink_step_head.pad1");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, processing) == 164, "blink_step_head.processing");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_head, pad1) == 196, "blink_step_head.pad1");
 BLINK_ASSERT(sizeof(struct blink_step_set) == 72, "blink_step_set");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, head) == 0, "blink_step_set.head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_set, token_sequence) == 8, "blink_step_set.token_sequence");
@@ -57,7 +58,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, groups) == 48, "blink_v
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, part_groups) == 56, "blink_vocabulary.part_groups");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_tokens) == 64, "blink_vocabulary.group_tokens");
 BLINK_ASSERT(__builtin_offsetof(struct blink_vocabulary, group_words) == 72, "blink_vocabulary.group_words");
-BLINK_ASSERT(sizeof(struct blink_tables) == 208, "blink_tables");
+BLINK_ASSERT(sizeof(struct blink_tables) == 224, "blink_tables");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, history) == 0, "blink_tables.history");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, block_table) == 8, "blink_tables.block_table");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, params) == 16, "blink_tables.params");
@@ -75,6 +76,8 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammars) == 104, "blink_ta
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_at) == 112, "blink_tables.grammar_at");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_states) == 120, "blink_tables.grammar_states");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_tables.vocabulary");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_processors) == 208, "blink_tables.n_processors");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, processors) == 216, "blink_tables.processors");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -97,6 +100,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_
   X(blink_step_head, done_ns) \
   X(blink_step_head, fault) \
   X(blink_step_head, slots_done) \
+  X(blink_step_head, processing) \
   X(blink_step_head, pad1) \
   X(blink_step_set, head) \
   X(blink_step_set, token_sequence) \
@@ -140,5 +144,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_
   X(blink_tables, grammars) \
   X(blink_tables, grammar_at) \
   X(blink_tables, grammar_states) \
-  X(blink_tables, vocabulary)
+  X(blink_tables, vocabulary) \
+  X(blink_tables, n_processors) \
+  X(blink_tables, processors)
 // clang-format on

@@ -40,7 +40,7 @@ from nic_frontend.text.tokenizer_trial import try_tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
-from ringbuffer import abi, device_ring
+from ringbuffer import abi, device_ring, processors
 from ringbuffer.fault import describe
 from ringbuffer.heap import Place
 from ringbuffer.name import RingError
@@ -156,6 +156,7 @@ class Service:
                 max_choices=min(options.max_choices, self.lease.n_slots),
                 priorities=bool(header["priorities"]),
                 eos_ids=tuple(header["eos"][: int(header["n_eos"])].tolist()),
+                processors=processors.unpacked(header["processor_names"].tobytes()),
             )
             self.bodies, self.metrics = Bodies(options.body_memory_bytes), Metrics()
             longest_grammar = min(int(header["max_grammar_words"]), self.limits.prompt_heap // 2)

@@ -24,12 +24,16 @@ MAX_LOGPROBS = 20
 MAX_BIASES = 1024
 MAX_BAN_WORDS = 2048
 BAN_END = 0x80000000
+MAX_PROCESSORS = 8
+MAX_ASKED_PROCESSORS = 4
+PROCESSOR_ARGS = 8
+PROCESSOR_WORDS = 9
 PROMPT_GRANULE = 32
 OUTPUT_GRANULE = 16
 NO_BLOCK = 0xffffffffffffffff
 EPOCH_MASK = 0xffffff
 SHOWN_STEPS = 64
-RING_LAYOUT_HASH = 0xe759a59f9986e411
+RING_LAYOUT_HASH = 0xb38d715c18c947d5
 
 
 class State(IntEnum):
@@ -84,6 +88,7 @@ class Fault(IntEnum):
     RELAUNCH = 4
     TOKEN = 5
     DEVICE = 6
+    PROCESSOR = 7
 
 
 class Control(IntEnum):
@@ -125,10 +130,10 @@ ShownStep = np.dtype({
 })
 
 Header = np.dtype({
-    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "max_grammar_words", "fingerprint", "model_name", "device_name", "kv_events_offset", "kv_event_capacity", "kv_event_bytes", "max_prefill_tokens", "priorities", "n_eos", "eos", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats", "pad3", "steps"],
-    "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), ("u1", (164,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats, ("<u8", (15,)), (ShownStep, (64,))],
-    "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 296, 300, 304, 308, 312, 316, 348, 512, 520, 640, 648, 656, 664, 672, 768, 1032, 1152],
-    "itemsize": 3200,
+    "names": ["magic", "layout_hash", "abi_version", "backend_pid", "region_bytes", "n_slots", "n_leases", "prompt_heap", "output_heap", "leases_offset", "lease_acks_offset", "requests_offset", "descriptors_offset", "progress_offset", "prompts_offset", "outputs_offset", "vocab_size", "max_context", "max_batch", "total_pages", "page_size", "max_grammar_words", "fingerprint", "model_name", "device_name", "kv_events_offset", "kv_event_capacity", "kv_event_bytes", "max_prefill_tokens", "priorities", "n_eos", "eos", "processor_names", "pad0", "control", "pad1", "phase", "heartbeat", "fault", "fault_detail", "pad2", "stats", "pad3", "steps"],
+    "formats": ["<u8", "<u8", "<u4", "<u4", "<u8", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("u1", (32,)), ("u1", (64,)), ("u1", (64,)), "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), ("u1", (256,)), ("u1", (164,)), "<u8", ("u1", (120,)), "<u8", "<u8", "<u8", "<u8", ("u1", (96,)), Stats, ("<u8", (15,)), (ShownStep, (64,))],
+    "offsets": [0, 8, 16, 20, 24, 32, 36, 40, 44, 48, 56, 64, 72, 80, 88, 96, 104, 108, 112, 116, 120, 124, 128, 160, 224, 288, 296, 300, 304, 308, 312, 316, 348, 604, 768, 776, 896, 904, 912, 920, 928, 1024, 1288, 1408],
+    "itemsize": 3456,
 })
 
 Lease = np.dtype({
@@ -146,7 +151,7 @@ LeaseAck = np.dtype({
 })
 
 Descriptor = np.dtype({
-    "names": ["sequence", "epoch", "prompt_tokens", "max_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "priority", "reserved", "flags", "ticket", "client", "min_tokens", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "n_biases", "ban_words", "grammar_offset", "grammar_words", "grammar_name", "grammar_crc32c", "crc32c"],
+    "names": ["sequence", "epoch", "prompt_tokens", "max_tokens", "seed", "salt", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "priority", "n_processors", "flags", "ticket", "client", "min_tokens", "n_stop_ids", "stop_ids", "prompt_offset", "prompt_room", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "n_biases", "ban_words", "grammar_offset", "grammar_words", "grammar_name", "grammar_crc32c", "crc32c"],
     "formats": ["<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", (2,)), "<f4", "<f4", "<f4", "<u4", "<f4", "<f4", "<f4", "i1", "u1", "<u2", "<u4", "<u4", "<u4", "<u4", ("<u4", (15,)), "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
     "offsets": [0, 4, 8, 12, 16, 24, 40, 44, 48, 52, 56, 60, 64, 68, 69, 70, 72, 76, 80, 84, 88, 148, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196],
     "itemsize": 200,

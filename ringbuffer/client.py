@@ -31,8 +31,8 @@ NONE_TOLD = np.zeros((0, 0), np.uint64)
 OWN_FIELDS = frozenset(
     {
         "sequence", "epoch", "ticket", "prompt_tokens", "prompt_offset", "prompt_room", "output_offset",
-        "output_room", "n_biases", "ban_words", "grammar_offset", "grammar_words", "grammar_name",
-        "grammar_crc32c", "crc32c",
+        "output_room", "n_biases", "ban_words", "n_processors", "grammar_offset", "grammar_words",
+        "grammar_name", "grammar_crc32c", "crc32c",
     }
 )  # fmt: skip
 
@@ -161,7 +161,8 @@ class RingClient:
         descriptor["ticket"] = self._tickets
         descriptor["prompt_offset"], descriptor["prompt_room"] = place.prompt_offset, place.prompt_room
         descriptor["output_offset"], descriptor["output_room"] = place.output_offset, place.output_room
-        descriptor["n_biases"], descriptor["ban_words"] = controls.n_biases, controls.ban_words
+        for name in ("n_biases", "ban_words", "n_processors"):
+            descriptor[name] = getattr(controls, name)
         descriptor["flags"] |= np.uint32(controls.flags)
         if grammar_at is not None:  # each request has its own grammar, under a name of its own
             descriptor["grammar_offset"], descriptor["grammar_words"] = grammar_at, len(grammar_words)

@@ -6,6 +6,8 @@
  *   biases  n_biases pairs {token, fp32}: what is added to its logit. Each token at most once
  *   bans    ban_words words: sequences of tokens that the answer does not come to have, BLINK_BAN_END set in the last
  * of each
+ *   processors  n_processors times {index, BLINK_PROCESSOR_ARGS fp32}: the logits processors that are applied to its
+ * logits, in this order, by their indices in the header, and what they are given
  *
  * In the heap of outputs: a record for each token of the answer. Behind `output_room` of them, `logprob_words` words
  * for each, and behind those, for as many tokens, `prompt_logprob_words` for each token of the prompt. The first word
@@ -25,7 +27,7 @@ BLINK_WORD uint32_t mask_words(const blink_descriptor& d, uint32_t vocab_size) {
   return d.flags & BLINK_FLAG_ALLOWS ? (vocab_size + 31) / 32 : 0;
 }
 BLINK_WORD uint64_t control_words(const blink_descriptor& d, uint32_t vocab_size) {
-  return mask_words(d, vocab_size) + 2ull * d.n_biases + d.ban_words;
+  return mask_words(d, vocab_size) + 2ull * d.n_biases + d.ban_words + BLINK_PROCESSOR_WORDS * d.n_processors;
 }
 // Words that a range for the prompt needs at least, and that the checksum covers.
 BLINK_WORD uint64_t payload_words(const blink_descriptor& d, uint32_t vocab_size) {
@@ -35,7 +37,8 @@ BLINK_WORD uint64_t payload_words(const blink_descriptor& d, uint32_t vocab_size
 // Whether the numbers of words are such as there may be: what follows is then no larger than a word can say.
 BLINK_WORD bool counts_are_good(const blink_descriptor& d) {
   return d.n_biases <= BLINK_MAX_BIASES && d.ban_words <= BLINK_MAX_BAN_WORDS &&
-         d.logprob_words <= BLINK_MAX_LOGPROBS + 1 && d.prompt_logprob_words <= BLINK_MAX_LOGPROBS + 1;
+         d.n_processors <= BLINK_MAX_ASKED_PROCESSORS && d.logprob_words <= BLINK_MAX_LOGPROBS + 1 &&
+         d.prompt_logprob_words <= BLINK_MAX_LOGPROBS + 1;
 }
 // Words of the range for the answer.
 BLINK_WORD uint64_t output_words(const blink_descriptor& d) {

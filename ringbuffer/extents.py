@@ -23,7 +23,8 @@ def mask_words(vocab_size: int) -> int:
 
 def most_control_words(vocab_size: int) -> int:
     """Of the controls of one request."""
-    return mask_words(vocab_size) + 2 * abi.MAX_BIASES + abi.MAX_BAN_WORDS
+    processors = abi.MAX_ASKED_PROCESSORS * abi.PROCESSOR_WORDS
+    return mask_words(vocab_size) + 2 * abi.MAX_BIASES + abi.MAX_BAN_WORDS + processors
 
 
 def output_words(output_room: int, logprob_words: int, prompt_logprobs: int) -> int:
@@ -41,6 +42,7 @@ class Controls(NamedTuple):
     ban_words: int
     flags: int
     vocab_size: int = 0
+    n_processors: int = 0
 
 
 NO_CONTROLS = Controls(np.zeros(0, np.uint32), 0, 0, 0)
@@ -51,9 +53,11 @@ def controls(
     allowed: Sequence[int] | None = None,
     biases: Mapping[int, float] = NO_BIASES,
     bans: Sequence[Sequence[int]] = (),
+    processors: Sequence[tuple[int, Sequence[float]]] = (),
 ) -> Controls:
     """`allowed` tokens, None for all; what is added to logits, by token; sequences of at least one token that
-    the answer does not have. All tokens are in the vocabulary.
+    the answer does not have; logits processors by their indices, with up to PROCESSOR_ARGS numbers each, of
+    which those that are left out are 0. All tokens are in the vocabulary.
     """
     mask = np.zeros(0, np.uint32)
     if allowed is not None:
@@ -64,9 +68,13 @@ def controls(
     pairs[:, 0] = list(biases)
     pairs[:, 1] = np.array(list(biases.values()), np.float32).view(np.uint32)
     banned = [token for ban in bans for token in (*ban[:-1], ban[-1] | abi.BAN_END)]
-    words = np.concatenate([mask, pairs.ravel(), np.array(banned, np.uint32)])
+    asked = np.zeros((len(processors), abi.PROCESSOR_WORDS), np.uint32)
+    for words, (index, args) in zip(asked, processors, strict=True):
+        words[0] = index
+        words[1 : 1 + len(args)] = np.array(args, np.float32).view(np.uint32)
+    words = np.concatenate([mask, pairs.ravel(), np.array(banned, np.uint32), asked.ravel()])
     flags = 0 if allowed is None else abi.RequestFlags.ALLOWS
-    return Controls(words, len(biases), len(banned), flags, vocab_size)
+    return Controls(words, len(biases), len(banned), flags, vocab_size, len(processors))
 
 
 def left_by(controls: Controls, answered: Sequence[int]) -> NDArray[np.bool_]:
@@ -77,7 +85,8 @@ def left_by(controls: Controls, answered: Sequence[int]) -> NDArray[np.bool_]:
         bits = np.unpackbits(controls.words[:n_mask].view(np.uint8), bitorder="little")
         left = bits[: controls.vocab_size].astype(np.bool_)
     ban: list[int] = []
-    for word in controls.words[n_mask + 2 * controls.n_biases :].tolist():
+    bans = n_mask + 2 * controls.n_biases
+    for word in controls.words[bans : bans + controls.ban_words].tolist():
         ban.append(word & ~abi.BAN_END)
         if word & abi.BAN_END:
             *before, last = ban

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbuffer import abi, model_file
+from ringbuffer import abi, model_file, processors
 from ringbuffer.host_memory import available_bytes
 from ringbuffer.name import RingError, RingName
 from ringbuffer.words import member_of
@@ -117,6 +117,7 @@ class ModelFacts:
     max_prefill_tokens: int = 0  # in one step; 0: not told
     priorities: bool = False  # the scheduler goes by those of requests
     eos_ids: tuple[int, ...] = ()  # tokens that end an answer
+    processors: tuple[str, ...] = ()  # names of logits processors
 
 
 def model_fingerprint(directory: Path) -> bytes:
@@ -254,6 +255,7 @@ def header_record(geometry: Geometry, facts: ModelFacts) -> NDArray[np.void]:
         "fingerprint": np.frombuffer(facts.fingerprint, dtype=np.uint8),
         "model_name": _padded(facts.name, 64),
         "device_name": _padded(facts.device, 64),
+        "processor_names": np.frombuffer(processors.packed(facts.processors), dtype=np.uint8),
     }
     for section in at.keys() - {"header", "end"}:
         values[f"{section}_offset"] = at[section]

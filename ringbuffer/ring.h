@@ -51,8 +51,12 @@ extern "C" {
 #define BLINK_MAX_BIASES 1024u /* logits of one request that are changed */
 #define BLINK_MAX_BAN_WORDS 2048u
 #define BLINK_BAN_END 0x80000000u
-#define BLINK_PROMPT_GRANULE 32u /* tokens in a 128-byte line: ranges of the prompts' heap are whole lines */
-#define BLINK_OUTPUT_GRANULE 16u /* records in one, likewise of the outputs' heap */
+#define BLINK_MAX_PROCESSORS 8u       /* logits processors that a backend has */
+#define BLINK_MAX_ASKED_PROCESSORS 4u /* of one request */
+#define BLINK_PROCESSOR_ARGS 8u       /* numbers that a request gives each of them */
+#define BLINK_PROCESSOR_WORDS 9u      /* of the controls, for each: its index, and these numbers */
+#define BLINK_PROMPT_GRANULE 32u      /* tokens in a 128-byte line: ranges of the prompts' heap are whole lines */
+#define BLINK_OUTPUT_GRANULE 16u      /* records in one, likewise of the outputs' heap */
 
 /* Life cycle of a slot (paper section 4.2). The frontend moves EMPTY -> submitted by publishing a request word whose
  * sequence is one more than the status word's; every state below is published by the scheduler.
@@ -115,7 +119,8 @@ enum blink_fault {
   BLINK_FAULT_GATE = 3,     /* a step's gate gave up waiting for the step before it: its id */
   BLINK_FAULT_RELAUNCH = 4, /* the kernel could not launch itself again: the runtime's error code */
   BLINK_FAULT_TOKEN = 5,    /* a step sampled a token outside the vocabulary: its id */
-  BLINK_FAULT_DEVICE = 6    /* the GPU failed, and the scheduler with it: the driver's error code */
+  BLINK_FAULT_DEVICE = 6,   /* the GPU failed, and the scheduler with it: the driver's error code */
+  BLINK_FAULT_PROCESSOR = 7 /* a step did not complete in time, within a logits processor: its index */
 };
 
 enum blink_control { BLINK_CONTROL_RUN = 0, BLINK_CONTROL_DRAIN = 1, BLINK_CONTROL_STOP = 2 };
@@ -180,7 +185,8 @@ struct blink_header {
   uint32_t max_prefill_tokens; /* prompt tokens in one step; 0: not told */
   uint32_t priorities;         /* 0: this backend serves all requests as if their priority were 0 */
   uint32_t n_eos;
-  uint32_t eos[8]; /* the tokens that end an answer, n_eos of them (BLINK_MAX_EOS of kernels/step.h) */
+  uint32_t eos[8];              /* the tokens that end an answer, n_eos of them (BLINK_MAX_EOS of kernels/step.h) */
+  uint8_t processor_names[256]; /* of the logits processors, in order, each with '\n' behind it; zero-padded */
   uint8_t pad0[164];
   /* B */
   uint64_t control; /* enum blink_control */
@@ -227,11 +233,11 @@ struct blink_descriptor {
   float presence_penalty;   /* 0 is off */
   float frequency_penalty;  /* 0 is off */
   int8_t priority;          /* lower is more urgent (S2); any number is one, and of effect where the header says so */
-  uint8_t reserved;
-  uint16_t flags;      /* enum blink_request_flags */
-  uint32_t ticket;     /* order of submission within this lease, wrapping */
-  uint32_t client;     /* for whom: clients take turns, whatever their leases; any number, the same for the same */
-  uint32_t min_tokens; /* end and stop ids are not sampled before this many output tokens */
+  uint8_t n_processors;     /* of the controls */
+  uint16_t flags;           /* enum blink_request_flags */
+  uint32_t ticket;          /* order of submission within this lease, wrapping */
+  uint32_t client;          /* for whom: clients take turns, whatever their leases; any number, the same for the same */
+  uint32_t min_tokens;      /* end and stop ids are not sampled before this many output tokens */
   uint32_t n_stop_ids;
   uint32_t stop_ids[15];
   /* What the frontend has reserved of its lease's heaps, until the slot is EMPTY again: offsets count from the start of

@@ -1,6 +1,6 @@
 /* Generated from ring.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_RING_LAYOUT_HASH 0xe759a59f9986e411ull
+#define BLINK_RING_LAYOUT_HASH 0xb38d715c18c947d5ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -46,7 +46,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, id) == 0, "blink_shown_
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, start_ns) == 8, "blink_shown_step.start_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, done_ns) == 16, "blink_shown_step.done_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_shown_step, tokens) == 24, "blink_shown_step.tokens");
-BLINK_ASSERT(sizeof(struct blink_header) == 3200, "blink_header");
+BLINK_ASSERT(sizeof(struct blink_header) == 3456, "blink_header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, magic) == 0, "blink_header.magic");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, layout_hash) == 8, "blink_header.layout_hash");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, abi_version) == 16, "blink_header.abi_version");
@@ -79,17 +79,18 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_header, max_prefill_tokens) == 304,
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, priorities) == 308, "blink_header.priorities");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, n_eos) == 312, "blink_header.n_eos");
 BLINK_ASSERT(__builtin_offsetof(struct blink_header, eos) == 316, "blink_header.eos");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 348, "blink_header.pad0");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, control) == 512, "blink_header.control");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad1) == 520, "blink_header.pad1");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, phase) == 640, "blink_header.phase");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, heartbeat) == 648, "blink_header.heartbeat");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault) == 656, "blink_header.fault");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault_detail) == 664, "blink_header.fault_detail");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 672, "blink_header.pad2");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 768, "blink_header.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad3) == 1032, "blink_header.pad3");
-BLINK_ASSERT(__builtin_offsetof(struct blink_header, steps) == 1152, "blink_header.steps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, processor_names) == 348, "blink_header.processor_names");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad0) == 604, "blink_header.pad0");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, control) == 768, "blink_header.control");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad1) == 776, "blink_header.pad1");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, phase) == 896, "blink_header.phase");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, heartbeat) == 904, "blink_header.heartbeat");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault) == 912, "blink_header.fault");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, fault_detail) == 920, "blink_header.fault_detail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad2) == 928, "blink_header.pad2");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, stats) == 1024, "blink_header.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, pad3) == 1288, "blink_header.pad3");
+BLINK_ASSERT(__builtin_offsetof(struct blink_header, steps) == 1408, "blink_header.steps");
 BLINK_ASSERT(sizeof(struct blink_lease) == 128, "blink_lease");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, word) == 0, "blink_lease.word");
 BLINK_ASSERT(__builtin_offsetof(struct blink_lease, timeout_ns) == 8, "blink_lease.timeout_ns");
@@ -112,7 +113,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, repetition_penalty) == 
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, presence_penalty) == 60, "blink_descriptor.presence_penalty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, frequency_penalty) == 64, "blink_descriptor.frequency_penalty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, priority) == 68, "blink_descriptor.priority");
-BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, reserved) == 69, "blink_descriptor.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, n_processors) == 69, "blink_descriptor.n_processors");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, flags) == 70, "blink_descriptor.flags");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, ticket) == 72, "blink_descriptor.ticket");
 BLINK_ASSERT(__builtin_offsetof(struct blink_descriptor, client) == 76, "blink_descriptor.client");
@@ -220,6 +221,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_header, priorities) \
   X(blink_header, n_eos) \
   X(blink_header, eos) \
+  X(blink_header, processor_names) \
   X(blink_header, pad0) \
   X(blink_header, control) \
   X(blink_header, pad1) \
@@ -250,7 +252,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event, salt) == 32, "blink_kv_ev
   X(blink_descriptor, presence_penalty) \
   X(blink_descriptor, frequency_penalty) \
   X(blink_descriptor, priority) \
-  X(blink_descriptor, reserved) \
+  X(blink_descriptor, n_processors) \
   X(blink_descriptor, flags) \
   X(blink_descriptor, ticket) \
   X(blink_descriptor, client) \

@@ -23,6 +23,7 @@ LAYERS = (
     ("gpu_backend.cuda",),
     ("gpu_backend.ops",),
     ("gpu_backend.host_library",),
+    ("gpu_backend.processors",),
     ("gpu_backend.engines",),
     ("gpu_backend.engines.native", "gpu_backend.engines.reference"),
     ("gpu_backend.engines.tensorrt",),

@@ -1,7 +1,8 @@
 """Compiles kernels on the machine that runs them: NVRTC, and nvJitLink for the scheduler.
 
 Only the scheduler is relocatable code: device-side cudaGraphLaunch needs the device runtime (libcudadevrt),
-and relocatable code costs other kernels registers.
+and relocatable code costs other kernels registers. A sampler with logits processors is linked with them as
+intermediate code, which is compiled after that.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,26 @@ def compile_templates(
     return _cached(source, arch, defines or {}, False, names)
 
 
+def compile_linked(
+    source: Path, arch: str, names: Sequence[str], parts: Sequence[bytes], defines: Mapping[str, str | int]
+) -> tuple[bytes, dict[str, str]]:
+    """Like compile_templates, for kernels that call the functions of `parts`, which are LTO-IR: NVVM's
+    intermediate code. They are optimised together, calls across them inlined, so it costs no registers.
+    """
+    return _cached(source, arch, defines, False, names, parts)
+
+
 def _cached(
-    source: Path, arch: str, defines: Mapping[str, str | int], rdc: bool, names: Sequence[str]
+    source: Path,
+    arch: str,
+    defines: Mapping[str, str | int],
+    rdc: bool,
+    names: Sequence[str],
+    parts: Sequence[bytes] = (),
 ) -> tuple[bytes, dict[str, str]]:
     """A cache entry is the symbols as one line of JSON, and then the cubin."""
-    options = _options(arch, defines, rdc)
-    path = _entry(source, options, names)
+    options = _options(arch, defines, rdc) + (["-dlto"] if parts else [])
+    path = _entry(source, options, [*names, *(hashlib.sha256(part).hexdigest() for part in parts)])
     if (kept := load(path)) is not None:
         symbols, _, code = kept.partition(b"\n")
         mark_used(path)
@@ -77,7 +92,9 @@ def _cached(
             return code, json.loads(symbols)
     code, lowered = _compile(source, options, names)
     if rdc:
-        code = _link(code, arch)
+        code = _link_device_runtime(code, arch)
+    if parts:
+        code = _link_parts(code, parts, arch)
     if store(path, json.dumps(lowered).encode() + b"\n" + code):  # else the next start compiles again
         drop_oldest(path, CACHE_ENTRIES)
     return code, lowered
@@ -140,11 +157,12 @@ def _compile(source: Path, options: list[str], names: Sequence[str]) -> tuple[by
         (result,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
         if int(result) != 0:
             raise CompileError(f"{source.name}: {result.name}\n{_log(program)}")
-        result, size = nvrtc.nvrtcGetCUBINSize(program)
-        _check_nvrtc(result, "nvrtcGetCUBINSize")
+        kind = "LTOIR" if "-dlto" in options else "CUBIN"
+        result, size = getattr(nvrtc, f"nvrtcGet{kind}Size")(program)
+        _check_nvrtc(result, f"nvrtcGet{kind}Size")
         code = bytearray(size)
-        (result,) = nvrtc.nvrtcGetCUBIN(program, code)
-        _check_nvrtc(result, "nvrtcGetCUBIN")
+        (result,) = getattr(nvrtc, f"nvrtcGet{kind}")(program, code)
+        _check_nvrtc(result, f"nvrtcGet{kind}")
         return bytes(code), {name: _lowered(program, name) for name in names}
     finally:
         nvrtc.nvrtcDestroyProgram(program)
@@ -164,14 +182,36 @@ def _log(program: Any) -> str:
     return "\n".join(log.rstrip(b"\0").decode(errors="replace").splitlines()[:LOG_LINES])
 
 
-def _link(code: bytes, arch: str) -> bytes:
+def _link_device_runtime(code: bytes, arch: str) -> bytes:
     from cuda.bindings import nvjitlink
 
     device_runtime = toolkit.library("libcudadevrt.a", "nvidia-cuda-runtime")
-    handle = nvjitlink.create(1, [f"-arch={arch}"])
-    try:
+
+    def add(handle: Any) -> None:
         nvjitlink.add_data(handle, nvjitlink.InputType.CUBIN, code, len(code), "module")
         nvjitlink.add_file(handle, nvjitlink.InputType.LIBRARY, str(device_runtime))
+
+    return _link([f"-arch={arch}"], add)
+
+
+def _link_parts(code: bytes, parts: Sequence[bytes], arch: str) -> bytes:
+    """-fma=0: nothing is contracted that is not written so, as on the CPU."""
+    from cuda.bindings import nvjitlink
+
+    def add(handle: Any) -> None:
+        for i, part in enumerate((code, *parts)):
+            nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part {i}")
+
+    return _link([f"-arch={arch}", "-lto", "-lineinfo", "-fma=0"], add)
+
+
+def _link(options: list[str], add: Callable[[Any], None]) -> bytes:
+    """The cubin of what `add` gives the linker. Raises CompileError."""
+    from cuda.bindings import nvjitlink
+
+    handle = nvjitlink.create(len(options), options)
+    try:
+        add(handle)
         nvjitlink.complete(handle)
         linked = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, linked)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gpu_backend.cuda.chip import Capability
 from gpu_backend.engines.base import Engine, Limits
 from gpu_backend.models.description import Model
+from gpu_backend.processors.loaded import NO_PROCESSORS, Processors
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.setup import SchedulerSetup
@@ -63,6 +65,7 @@ class ServingDevice(Protocol):
 
     name: str
     defaults: Defaults
+    capability: Capability  # that logits processors are compiled for
 
     def limits(
         self, config: Model, wanted: Limits, kv_memory: int | None, host_kv_memory: int | None = None
@@ -75,7 +78,13 @@ class ServingDevice(Protocol):
         ...
 
     def build_engine(
-        self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None
+        self,
+        config: Model,
+        directory: Path,
+        limits: Limits,
+        random: bool,
+        threads: int | None,
+        processors: Processors = NO_PROCESSORS,
     ) -> Engine:
         """The engine, which the caller closes. Raises DeviceError, EngineError."""
         ...

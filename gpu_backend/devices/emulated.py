@@ -7,15 +7,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from gpu_backend.cuda.chip import HOPPER
 from gpu_backend.devices.base import Defaults, DeviceError, Ring
 from gpu_backend.engines.base import MIXED_SHARE, CalledEngine, EngineError, Limits
-from gpu_backend.engines.batch import allocate_batch, mirror, restart
+from gpu_backend.engines.batch import allocate_batch, mirror, restart, store_processors
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.kv_pages import with_host_pages, with_pages
 from gpu_backend.engines.reference import HostMemory, ReferenceEngine
 from gpu_backend.engines.vocabulary import store_vocabulary
 from gpu_backend.host_library import LibraryError
 from gpu_backend.models.description import Model
+from gpu_backend.processors.loaded import NO_PROCESSORS, Processors
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
 from gpu_backend.schedulers.echo import HostEcho
@@ -40,6 +42,7 @@ class EmulatedServingDevice:
     """A GPU emulated on the CPU: for machines without one, and the oracle of the tests."""
 
     defaults = Defaults(max_batch=32, max_prefill_tokens=512, max_prefill_slots=8)
+    capability = HOPPER
 
     def __init__(self) -> None:
         self.name = "cpu"
@@ -60,7 +63,13 @@ class EmulatedServingDevice:
         return with_host_pages(limits, per_page, host_kv_memory)
 
     def build_engine(
-        self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None
+        self,
+        config: Model,
+        directory: Path,
+        limits: Limits,
+        random: bool,
+        threads: int | None,
+        processors: Processors = NO_PROCESSORS,
     ) -> CalledEngine:
         if random:
             raise DeviceError("random weights are made on the GPU: the CPU emulation needs a checkpoint")
@@ -68,6 +77,9 @@ class EmulatedServingDevice:
         self.batch = allocate_batch(self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids)
         if limits.grammar_words:
             store_vocabulary(self.memory, self.batch, directory)
+        if processors.names:
+            store_processors(self.memory, self.batch, [code.address for code in processors.host_codes])
+            self._processors = processors  # which owns the code
         try:
             self.engine: CalledEngine = ReferenceEngine(
                 config,

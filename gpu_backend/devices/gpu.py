@@ -18,6 +18,7 @@ from gpu_backend.engines.builder import GpuEngineBuilder
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.vocabulary import store_vocabulary
 from gpu_backend.models.description import Model
+from gpu_backend.processors.loaded import NO_PROCESSORS, Processors
 from gpu_backend.rdma.gpu_memory import export
 from gpu_backend.rdma.target import ExportedMemory
 from gpu_backend.schedulers.base import Scheduler, SchedulerKind
@@ -42,7 +43,7 @@ class GpuServingDevice:
         self.memory = DeviceMemory(self._device)
         self._pinned = PinnedMemory(self._device)
         self._scheduler_code: CompileAhead | None = None
-        self.name = self._device.name
+        self.name, self.capability = self._device.name, self._device.capability
 
     def limits(
         self, config: Model, wanted: Limits, kv_memory: int | None, host_kv_memory: int | None = None
@@ -50,7 +51,13 @@ class GpuServingDevice:
         return self._builder.limits(self._device, config, wanted, kv_memory, host_kv_memory)
 
     def build_engine(
-        self, config: Model, directory: Path, limits: Limits, random: bool, threads: int | None
+        self,
+        config: Model,
+        directory: Path,
+        limits: Limits,
+        random: bool,
+        threads: int | None,
+        processors: Processors = NO_PROCESSORS,
     ) -> GraphEngine:
         self._scheduler_code = CompileAhead(scheduler_source(), self._device.arch)
         self._grid = GraphGrid(limits)
@@ -58,7 +65,8 @@ class GpuServingDevice:
         self.batch = allocate_batch(self.memory, limits, shapes, config.vocab_size, config.eos_ids)
         if limits.grammar_words:
             store_vocabulary(self.memory, self.batch, directory)
-        self.engine = self._builder.build(self._device, config, directory, random, limits, shapes, self.batch)
+        of = self._device, config, directory, random, limits, shapes, self.batch
+        self.engine = self._builder.build(*of, processors.device_codes)
         return self.engine
 
     def make_ring(

@@ -47,6 +47,7 @@ class Limits:
     drafts_per_matched_token: float = 0.0  # for each of its tokens, where several places vote; 0: none do
     least_share: float = 0.0  # of the places, that has to agree with a draft then
     acceptance: tuple[float, ...] = ()  # of drafts, by chance; empty: they are compared
+    processors: int = 0  # logits processors that requests may ask for
     copied_share: float = 0.0  # of answers' tokens that are made to repeat the prompt, for measurements
 
     @property

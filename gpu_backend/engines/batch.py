@@ -38,7 +38,7 @@ def allocate_batch(
         tables["grammar_states"] = memory.allocate(GrammarState.itemsize * n_states)
     for name in ("n_sequences", "max_context", "pages_per_sequence", "page_size"):
         tables[name] = getattr(limits, name)
-    tables["vocab_size"] = vocab_size
+    tables["vocab_size"], tables["n_processors"] = vocab_size, limits.processors
     tables["n_eos"] = len(eos_ids)
     tables["eos"][: len(eos_ids)] = eos_ids
 
@@ -56,6 +56,13 @@ def allocate_batch(
             step_set[name] = address
             address += size
     return Batch(tables, sets)
+
+
+def store_processors(memory: Memory, batch: Batch, addresses: Sequence[int]) -> None:
+    """The logits processors of an engine that calls them: the addresses of their functions."""
+    array = np.array(addresses, np.uint64)
+    np.asarray(batch.tables)["processors"] = address = memory.allocate(array.nbytes)
+    memory.write(address, array.tobytes())
 
 
 def mirror(memory: Memory, limits: Limits, grid: GraphGrid, batch: Batch) -> Batch:

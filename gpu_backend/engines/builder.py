@@ -38,9 +38,11 @@ class GpuEngineBuilder(Protocol):
         limits: Limits,
         shapes: Sequence[Shape],
         batch: Batch,
+        processors: Sequence[bytes] = (),
     ) -> GraphEngine:
         """Loads the checkpoint in `directory`, or random weights, and makes an executable for every shape.
 
-        `batch` lies in the GPU's memory. Raises EngineError; what was acquired until then is released.
+        `batch` lies in the GPU's memory. `processors`: the LTO-IR of logits processors. Raises EngineError;
+        what was acquired until then is released.
         """
         ...

@@ -262,9 +262,11 @@ class DecodeModel:
 
 @dataclass(frozen=True)
 class Sample:
-    """Samples a token a batch slot, and publishes the step."""
+    """Samples a token a batch slot, and publishes the step. `processed`: as large as the logits, where logits
+    processors put what they return; None where there are none."""
 
     logits: Buffer
+    processed: Buffer | None = None
 
 
 Operation = (

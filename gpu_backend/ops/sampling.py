@@ -39,10 +39,10 @@ class ClusterSample(Always):
         blocks = sample_blocks(batch_slots, target)
         return [
             Launch(
-                "sample_kernel",
+                f"sample_kernel<blink::{'NoProcessors' if op.processed is None else 'LinkedProcessors'}>",
                 (blocks, batch_slots, 1),
                 (SAMPLE_THREADS, 1, 1),
-                (FromStep.STEP_SET, FromStep.TABLES, op.logits),
+                (FromStep.STEP_SET, FromStep.TABLES, op.logits, op.processed),
                 shared_bytes=SAMPLE_SHARED_BYTES + mask_bytes(op.logits.columns, blocks),
                 cluster=blocks if target.overlaps else 0,
             )

@@ -35,8 +35,7 @@ class Commit : private Tables {
 
   BLINK_FN void take_completions(uint64_t completed) {
     if (completed == steps_.committed()) {
-      if (steps_.in_flight() && clock_.running_for() > c_.step_timeout_ns)
-        life_.fail(BLINK_FAULT_STEP, steps_.committed() + 1);
+      if (steps_.in_flight() && clock_.running_for() > c_.step_timeout_ns) give_up_step(steps_.committed() + 1);
       return;
     }
     if (const uint64_t id = step_run_early(completed)) return life_.fail(BLINK_FAULT_GATE, id);
@@ -59,6 +58,18 @@ class Commit : private Tables {
       if (p_.load(&steps_.set_of(id).head->fault)) found = id;
     }
     return broadcast(p_, found);
+  }
+
+  // The running step takes too long. It says itself whether it is in a logits processor: those are other people's code,
+  // and may never end.
+  BLINK_FN void give_up_step(uint64_t id) {
+    uint64_t processor = BLINK_MAX_PROCESSORS;
+    for (uint32_t i = 0; p_.thread() == 0 && p_.shares_step_sets() && i < BLINK_MAX_PROCESSORS; ++i) {
+      if (p_.load(&steps_.set_of(id).head->processing[i])) processor = i;
+    }
+    processor = broadcast(p_, processor);
+    if (processor < BLINK_MAX_PROCESSORS) return life_.fail(BLINK_FAULT_PROCESSOR, processor);
+    life_.fail(BLINK_FAULT_STEP, id);
   }
 
   BLINK_FN void commit(uint64_t id) {

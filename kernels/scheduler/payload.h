@@ -154,7 +154,7 @@ class Payloads : private Tables {
                       d.top_p <= 1 && d.min_p >= 0 && d.min_p <= 1 && d.repetition_penalty > 0 &&
                       d.repetition_penalty < kLarge && d.presence_penalty > -kLarge && d.presence_penalty < kLarge &&
                       d.frequency_penalty > -kLarge && d.frequency_penalty < kLarge &&
-                      d.n_stop_ids <= BLINK_MAX_STOP_IDS &&
+                      d.n_stop_ids <= BLINK_MAX_STOP_IDS && (d.n_processors == 0 || t_.n_processors != 0) &&
                       Max()(d.logprob_words, d.prompt_logprob_words) <= t_.vocab_size + 1;
     return good ? 0 : BLINK_REASON_BAD_PARAMETER;
   }

@@ -44,14 +44,16 @@ def ended(request: Request, reason: int, param: str, eos_ids: tuple[int, ...]) -
     masks = _masks(sampling)
     if reason == Reason.GRAMMAR_DEAD_END and param:
         return _dead_end(param, bool(sampling.stop_ids))
+    masks += ["logits_processors"] if sampling.controls.n_processors else []
     if reason != Reason.NUMERICAL_FAULT or not masks or request.answered is None:
         return error_of(reason)
     where = f"token {len(request.answered) + 1} of the answer"
     if error := _masked(sampling, request.answered, eos_ids, where):
         return error
-    if request.grammar is None:
+    if request.grammar is None and not sampling.controls.n_processors:
         return error_of(reason)
-    return _none_left([*masks, param], where, "; or the model's logits were no numbers there")
+    masks += [param] if request.grammar is not None else []
+    return _none_left(masks, where, "; or the model's logits were no numbers there")
 
 
 def _masks(sampling: Sampling) -> list[str]:

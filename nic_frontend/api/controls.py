@@ -1,8 +1,9 @@
-"""What a request changes of its logits: `logit_bias`, `allowed_token_ids` and `bad_words`."""
+"""What a request changes of its logits: `logit_bias`, `allowed_token_ids`, `bad_words`, processors."""
 
 from __future__ import annotations
 
 from nic_frontend.api.fields import check_tokens
+from nic_frontend.api.processors import processors_of
 from nic_frontend.api.schema.generation import Generation
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
@@ -13,12 +14,14 @@ from ringbuffer.extents import NO_CONTROLS, Controls, controls
 async def controls_of(request: Generation, served: Served) -> Controls:
     """Raises ApiError 400 for what is no token of this model's, or too much."""
     vocab_size, allowed = served.limits.vocab_size, request.allowed_token_ids or None
-    if not (request.logit_bias or allowed or request.bad_words):
+    processors = processors_of(request, served.limits.processors)
+    if not (request.logit_bias or allowed or request.bad_words or processors):
         return NO_CONTROLS
     if allowed:
         check_tokens("allowed_token_ids", allowed, vocab_size)
     biases = _biases(request.logit_bias or {}, vocab_size)
-    return controls(vocab_size, allowed, biases, await _bans(request.bad_words or [], served))
+    bans = await _bans(request.bad_words or [], served)
+    return controls(vocab_size, allowed, biases, bans, processors)
 
 
 def _biases(given: dict[str, float], vocab_size: int) -> dict[int, float]:

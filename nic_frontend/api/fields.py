@@ -23,7 +23,6 @@ UNSUPPORTED: Neutral = {
     "guided_whitespace_pattern": (None,),
     "kv_transfer_params": (None, {}),
     "length_penalty": (None, 1.0),
-    "logits_processors": (None, []),
     "logprob_token_ids": (None, []),
     "modalities": (None, ["text"]),
     "prompt_embeds": (None,),

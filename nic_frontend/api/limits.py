@@ -21,6 +21,7 @@ class Limits:
     max_choices: int  # prompts times n of one request
     priorities: bool = False  # requests may have one that is not 0
     eos_ids: tuple[int, ...] = ()  # tokens that end an answer
+    processors: tuple[str, ...] = ()  # names of logits processors, in the order of their indices
 
     def check_choices(self, prompts: int, n: int, param: str) -> None:
         """Raises ApiError 400 when this server could never hold that many choices at once."""

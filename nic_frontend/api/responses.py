@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from nic_frontend.api.constraint import chosen
+from nic_frontend.api.controls import controls_of
 from nic_frontend.api.conversation import (
     Conversation,
     Message,
@@ -49,12 +50,14 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     body = with_typed_choice(body)
     request = checked(body, ResponsesRequest)
     await asyncio.sleep(0)  # other calls' turn, as behind each step: there may be many items and tools
+    common = in_common(request)
     parameters = parse(
-        in_common(request),
+        common,
         served.limits,
         max_tokens=request.max_output_tokens,
         max_tokens_field="max_output_tokens",
         logprobs=_told(request),
+        controls=await controls_of(common, served),
     )
     tools = [
         tool for given, where in _tools(request) for tool in functions_of(given, schema.FunctionTool, *where)

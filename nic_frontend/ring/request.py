@@ -212,7 +212,7 @@ class Request:
             "seed": s.seed,
             "salt": s.salt,
             **s.values,
-            "reserved": 0,
+            "n_processors": s.controls.n_processors,
             "flags": s.controls.flags | (abi.RequestFlags.IGNORE_EOS if s.ignore_eos else 0),
             "ticket": 0,
             "client": self.client,

@@ -101,7 +101,8 @@ class StepData:
         """Gives a row's request these controls."""
         self.controls[row, : len(controls.words)] = controls.words
         self.params[row]["flags"] |= controls.flags
-        self.params[row]["n_biases"], self.params[row]["ban_words"] = controls.n_biases, controls.ban_words
+        for name in ("n_biases", "ban_words", "n_processors"):
+            self.params[row][name] = getattr(controls, name)
 
     def call(self, reference: str, *arguments: Any) -> None:
         """blink_reference_`reference`(set, tables, *arguments)."""

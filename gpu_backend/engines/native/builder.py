@@ -59,9 +59,11 @@ class NativeEngineBuilder:
         limits: Limits,
         shapes: Sequence[Shape],
         batch: Batch,
+        processors: Sequence[bytes] = (),
     ) -> NativeEngine:
         try:
             source = RandomWeights(RANDOM_SEED) if random else Checkpoint(directory)
-            return NativeEngine(device, config, source, limits, shapes, batch, ProgressLine(), self._lowering)
+            of = device, config, source, limits, shapes, batch
+            return NativeEngine(*of, ProgressLine(), self._lowering, processors)
         except (CheckpointError, CudaError, CublasError, CompileError, ToolkitError) as error:
             raise EngineError(str(error)) from error

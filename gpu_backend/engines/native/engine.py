@@ -49,7 +49,8 @@ class NativeEngine:
 
     `executables` uint64 [n_shapes, STEP_SETS]: CUgraphExec handles for device-side cudaGraphLaunch. The
     weights come from `source`: a checkpoint, or RandomWeights for benchmarks of a model's shape. `lowering`
-    says what a step is made of: kernels of ours, or plans of a library between them. Raises
+    says what a step is made of: kernels of ours, or plans of a library between them. `processors` are the
+    `limits.processors` logits processors as LTO-IR. Raises
     CheckpointError, CudaError, CublasError, CompileError, ToolkitError, EngineError; what was acquired
     until then is released.
     """
@@ -64,6 +65,7 @@ class NativeEngine:
         batch: Batch,
         progress: Progress = ignore_progress,
         lowering: Lowering = OWN_KERNELS,
+        processors: Sequence[bytes] = (),
     ) -> None:
         self._device = device
         self._config = config
@@ -80,7 +82,7 @@ class NativeEngine:
             described = lowered_steps(config, limits, self._shapes, device.chip, lowering.lower)
             target, element = target_of(config, device.chip), compute_element(config.dtype)
             names = kernel_names(described) | loading_kernels(config, source)
-            self.kernels = Kernels(device.arch, names, element, config.activation)
+            self.kernels = Kernels(device.arch, names, element, config.activation, processors)
             owned.callback(self.kernels.close)
             workspace = self._memory.allocate(WORKSPACE_BYTES)
             cublas = Cublas(self._stream, workspace, target.blocks)  # one is the scheduler's (C8)

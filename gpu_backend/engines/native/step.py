@@ -68,6 +68,8 @@ class StepBuilder:
         self._residual = Buffer("residual", shape.tokens, config.hidden, Element.FP32)
         self._attention = Buffer("attention", shape.tokens, config.attention_width, self._half)
         self._logits = Buffer("logits", shape.batch_slots, config.vocab_size, Element.FP32)
+        processed = Buffer("processed", shape.batch_slots, config.vocab_size, Element.FP32)
+        self._sample = ops.Sample(self._logits, processed if model.limits.processors else None)
 
     def whole(self) -> list[Operation]:
         """A decode step whose layers are one operation."""
@@ -85,7 +87,7 @@ class StepBuilder:
             self._logits,
             self._layer_forms()[0],
         )
-        return [ops.Gate(), model, ops.Sample(self._logits)]
+        return [ops.Gate(), model, self._sample]
 
     def copies(self) -> list[Operation]:
         """A copy step."""
@@ -134,7 +136,7 @@ class StepBuilder:
                 rows = (gather.to_residual, gather.to_attention)
             out += self._project(layer, *rows)
             out += self._experts(layer) if layer.router else self._mlp(layer, rows[0])
-        return [*out, *self._head(rows[0]), ops.Sample(self._logits)]
+        return [*out, *self._head(rows[0]), self._sample]
 
     def _attend(self, index: int, layer: DeviceLayer) -> list[Operation]:
         """attention(rope(qkv(norm(residual)))), and this step's keys and values into the cache. The residual

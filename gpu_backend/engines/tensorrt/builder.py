@@ -108,5 +108,6 @@ class TensorRtEngineBuilder:
         limits: Limits,
         shapes: Sequence[Shape],
         batch: Batch,
+        processors: Sequence[bytes] = (),
     ) -> GraphEngine:
-        return self._native.build(device, config, directory, random, limits, shapes, batch)
+        return self._native.build(device, config, directory, random, limits, shapes, batch, processors)

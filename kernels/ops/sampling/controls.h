@@ -19,7 +19,7 @@ BLINK_HD float float_of(uint32_t bits) {
 }
 
 struct Controls {
-  const uint32_t *mask, *biases, *bans; /* mask: null if all tokens are allowed */
+  const uint32_t *mask, *biases, *bans, *processors; /* mask: null if all tokens are allowed */
   uint32_t n_biases, ban_words;
 
   BLINK_HD Controls(const Sequence& sequence, const struct blink_tables& tables)
@@ -29,10 +29,16 @@ struct Controls {
       : mask(sequence.params.flags & BLINK_FLAG_ALLOWS ? words : nullptr),
         biases(words + mask_words(sequence.params, vocab_size)),
         bans(biases + 2 * sequence.params.n_biases),
+        processors(bans + sequence.params.ban_words),
         n_biases(sequence.params.n_biases),
         ban_words(sequence.params.ban_words) {}
 
   BLINK_HD bool any() const { return mask || n_biases || ban_words; }
+  /* The i-th logits processor of the request, and what it is given. */
+  BLINK_HD uint32_t processor(uint32_t i) const { return processors[i * BLINK_PROCESSOR_WORDS]; }
+  BLINK_HD float processor_arg(uint32_t i, uint32_t arg) const {
+    return float_of(processors[i * BLINK_PROCESSOR_WORDS + 1 + arg]);
+  }
   BLINK_HD bool allows(uint32_t token) const { return !mask || mask[token / 32] >> token % 32 & 1; }
   BLINK_HD uint32_t biased(uint32_t i) const { return biases[2 * i]; }
   BLINK_HD float bias(uint32_t i) const { return float_of(biases[2 * i + 1]); }

@@ -7,8 +7,9 @@
  *
  * In this order: log-probabilities (log_weight.h), biases, mask and bans (controls.h), repetition penalty over prompt
  * and answer (the CTRL paper's), presence and frequency penalty over the answer (OpenAI's), end and stop ids masked
- * until min_tokens, what the request's grammar does not allow masked (answer_grammar.h), temperature, min-p, top-k,
- * top-p (vLLM's order), the draw. Temperature 0 is the argmax, ties to the lowest id.
+ * until min_tokens, the request's logits processors (logits_processors.h), what the request's grammar does not allow
+ * masked (answer_grammar.h), temperature, min-p, top-k, top-p (vLLM's order), the draw. Temperature 0 is the argmax,
+ * ties to the lowest id.
  *
  * NaN counts as minus infinity: it never wins, and has no weight in any sum. A batch slot has no token, BLINK_NO_TOKEN,
  * if after the masks no logit is larger than that: none is a number, or all that are belong to masked tokens. It is at
@@ -17,6 +18,7 @@
 #ifndef BLINK_OPS_SAMPLING_SAMPLE_H
 #define BLINK_OPS_SAMPLING_SAMPLE_H
 
+#include "logits_processors.h"
 #include "scores.h"
 #include "slot_sampler_sm90.h"
 #include "token_mask.h"
@@ -68,12 +70,11 @@ inline bool constrain(const Sequence& sequence, const struct blink_tables& table
   return any;
 }
 
-/* The token of one batch slot, from its logits as the controls have left them. `begins`: no step has sampled for its
- * sequence before. */
+/* The token of one batch slot, from its logits as controls, penalties and processors have left them. `begins`: no step
+ * has sampled for its sequence before. */
 inline uint32_t sample(const Sequence& sequence, const struct blink_tables& tables, float* logits, bool begins) {
   const struct blink_descriptor& params = sequence.params;
   const uint32_t vocab = tables.vocab_size;
-  penalise(sequence, tables, logits);
   if (params.grammar_words != 0) {
     struct blink_grammar_state& now = state_at(tables, sequence, sequence.answered());
     find_state(tables, sequence, begins, now);
@@ -113,7 +114,14 @@ inline void sample_slot(const struct blink_step_set& set, const struct blink_tab
   if (params.logprob_words) scores.emplace(logits, tables.vocab_size, params.logprob_words - 1);
   const Controls controls(sequence, tables);
   control(controls, sequence, logits, tables.vocab_size);
-  const uint32_t token = sample(sequence, tables, logits, batch_slot >= set.head->n_decode);
+  penalise(sequence, tables, logits);
+  std::vector<float> processed;
+  if (params.n_processors) {
+    processed.assign(logits, logits + tables.vocab_size);
+    process(controls, sequence, tables, *set.head, processed);
+  }
+  float* const final_logits = params.n_processors ? processed.data() : logits;
+  const uint32_t token = sample(sequence, tables, final_logits, batch_slot >= set.head->n_decode);
   if (scores && is_token(token)) scores->put_answer(words, sequence, controls, token, number(logits[token]));
   put_token(set, tables, sequence, batch_slot, token);
 }
@@ -123,12 +131,14 @@ inline void sample_slot(const struct blink_step_set& set, const struct blink_tab
 constexpr uint32_t kSampleSharedBytes = 44 * 1024;
 
 /* grid (blocks of a batch slot, batch slots), in clusters of a batch slot's, block (kSampleThreads), dynamic shared
- * memory of kSampleSharedBytes and a bit for each token of a block. The last batch slot to finish publishes the step:
- * every token is visible to whoever acquires `completed` (E1). What the scheduler has written for the step is read
- * before the wait: one after the other, such reads are late. */
+ * memory of kSampleSharedBytes and a bit for each token of a block. `processed`: [batch_slots][vocab], for what logits
+ * processors return; null without. The last batch slot to finish publishes the step: every token is visible to whoever
+ * acquires `completed` (E1). What the scheduler has written for the step is read before the wait: one after the other,
+ * such reads are late. */
+template <class Processors>
 __global__ void __launch_bounds__(kSampleThreads, 1)
     sample_kernel(const __grid_constant__ struct blink_step_set set, const __grid_constant__ struct blink_tables tables,
-                  float* logits) {
+                  float* logits, float* processed) {
   static_assert(sizeof(SampleScratch) <= kSampleSharedBytes, "does not fit");
   static_assert(sizeof(MaskWork) <= sizeof(SelectScratch::received), "does not fit");
   SampleScratch& scratch = *reinterpret_cast<SampleScratch*>(dynamic_shared());
@@ -170,8 +180,9 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
     if (is_first) finish();
     return;
   }
-  const SlotSampler sampler(sequence, tables, logits + uint64_t(batch_slot) * tables.vocab_size, slice, exchange,
-                            scratch);
+  const Processors processors(set, processed);
+  SlotSampler sampler(sequence, tables, logits + uint64_t(batch_slot) * tables.vocab_size, slice, exchange, scratch,
+                      processors);
   uint64_t* const words = logprobs_of(set, batch_slot);
   if (emits == BLINK_EMIT_LOGPROBS) return sampler.run_prompt(words, finish);
   sampler.run(words, [&](uint32_t token) {

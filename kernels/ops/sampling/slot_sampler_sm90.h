@@ -4,6 +4,7 @@
 #ifndef BLINK_OPS_SAMPLING_SLOT_SAMPLER_SM90_H
 #define BLINK_OPS_SAMPLING_SLOT_SAMPLER_SM90_H
 
+#include "logits_processors.h"
 #include "scores.h"
 #include "token_mask.h"
 
@@ -18,27 +19,41 @@ struct SampleScratch {
   SelectScratch select; /* a mask is made where it receives */
   MaskScratch mask;
   ScoreScratch score;
+  ProcessorScratch processor;
   uint64_t per_warp[kSampleWarps];
   uint64_t best[kSampleBlocks], weight[kSampleBlocks]; /* of each block of the cluster */
 };
 
 /* One batch slot's sampling, by its cluster. */
+template <class Processors>
 class SlotSampler {
  public:
   __device__ __forceinline__ SlotSampler(const Sequence& sequence, const struct blink_tables& tables, float* logits,
-                                         const SampleSlice& slice, DsmemExchange& exchange, SampleScratch& scratch)
-      : sequence_(sequence), tables_(tables), logits_(logits), slice_(slice), exchange_(exchange), scratch_(scratch) {}
+                                         const SampleSlice& slice, DsmemExchange& exchange, SampleScratch& scratch,
+                                         const Processors& processors)
+      : sequence_(sequence),
+        tables_(tables),
+        logits_(logits),
+        final_logits_(logits),
+        slice_(slice),
+        exchange_(exchange),
+        scratch_(scratch),
+        processors_(processors) {}
 
   /* As the reference's. Calls take(token) in one thread of the cluster, which has seen `words` written if the request
    * asks for them. */
   template <typename Take>
-  __device__ __forceinline__ void run(uint64_t* words, const Take& take) const {
+  __device__ __forceinline__ void run(uint64_t* words, const Take& take) {
     const struct blink_descriptor& params = sequence_.params;
     ScoreScratch& score = scratch_.score;
     const Controls controls(sequence_, tables_);
     const bool asks = params.logprob_words != 0;
     if (asks) scores(params.logprob_words).score(0);
     if (controls.any()) control(controls, sequence_, logits_, slice_);
+    penalise();
+    if constexpr (Processors::kAny)
+      if (params.n_processors)
+        final_logits_ = processors_.run(controls, sequence_, slice_, logits_, scratch_.processor);
     choose([&](uint32_t token) {
       if (asks)
         score.taken = token;
@@ -50,7 +65,8 @@ class SlotSampler {
     const uint32_t token = score.taken;
     if (token == kNotTaken) return; /* by another block */
     if (is_token(token)) {
-      const float logit = params.temperature == 0.0f ? logit_of(best_of_cluster()) : number(logits_[token]);
+      const bool is_known = params.temperature == 0.0f && final_logits_ == logits_;
+      const float logit = is_known ? logit_of(best_of_cluster()) : number(logits_[token]);
       scores(params.logprob_words).put_answer(words, sequence_, controls, token, logit);
     }
     if (threadIdx.x == 0) take(token);
@@ -75,16 +91,17 @@ class SlotSampler {
   template <typename Take>
   __device__ __forceinline__ void choose(const Take& take) const {
     const struct blink_descriptor& params = sequence_.params;
-    penalise();
     const uint64_t best = best_key();
     const bool has_token = is_candidate(logit_of(best));
     if (!has_token || params.temperature == 0.0f) {
       const uint32_t none = best == 0 ? BLINK_DEAD_END : BLINK_NO_TOKEN;
-      if (slice_.rank == 0 && threadIdx.x == 0) take(has_token ? token_of(best) : none);
+      /* Whoever takes a token reads what its logit was before processors changed it, in its own slice. */
+      const bool takes = Processors::kAny && has_token ? slice_.owns(token_of(best)) : slice_.rank == 0;
+      if (takes && threadIdx.x == 0) take(has_token ? token_of(best) : none);
       return;
     }
     Filter filter = make_filter(params, logit_of(best));
-    Selection selection(params, slice_, logits_, exchange_, scratch_.select);
+    Selection selection(params, slice_, final_logits_, exchange_, scratch_.select);
 #pragma unroll 1
     for (int stage = 0; stage < 2; ++stage) {
       const bool by_weight = stage;
@@ -142,12 +159,13 @@ class SlotSampler {
     float most = -INFINITY;
     bool exists = id < slice_.begin(slice_.warp() + 1);
     if (slice_.allowed == nullptr) {
-      slice_.for_each<16>(logits_, [&](uint32_t t, float logit) { /* ascending ids: among equals the first stays */
-                                                                  if (logit > most) most = logit, id = t;
-      });
+      slice_.for_each<16>(final_logits_,
+                          [&](uint32_t t, float logit) { /* ascending ids: among equals the first stays */
+                                                         if (logit > most) most = logit, id = t;
+                          });
     } else {
       exists = false;
-      slice_.for_each_allowed<8>(logits_, [&](uint32_t t, float logit) {
+      slice_.for_each_allowed<8>(final_logits_, [&](uint32_t t, float logit) {
         if (logit > most) most = logit, id = t;
         exists = true;
       });
@@ -181,7 +199,7 @@ class SlotSampler {
     if (is_short)
       scratch_.select.shortlist.for_each(add);
     else
-      slice_.for_each_allowed<4>(logits_, add);
+      slice_.for_each_allowed<4>(final_logits_, add);
     const uint64_t own = sum;
     sum = warp_total(sum);
     if (lane == 0) scratch_.per_warp[warp] = sum;
@@ -202,7 +220,7 @@ class SlotSampler {
     for (uint32_t first = slice_.begin(partition), end = slice_.begin(partition + 1); first < end;
          first += kSampleThreads) {
       const uint32_t t = first + threadIdx.x;
-      const uint64_t weight = t < end && slice_.allows(t) ? filter.weight(logits_[t]) : 0;
+      const uint64_t weight = t < end && slice_.allows(t) ? filter.weight(final_logits_[t]) : 0;
       sum = warp_total(weight);
       __syncthreads(); /* the sums of the warps have been read */
       if (lane == 0) scratch_.per_warp[warp] = sum;
@@ -235,9 +253,11 @@ class SlotSampler {
   const Sequence& sequence_;
   const struct blink_tables& tables_;
   float* logits_;
+  const float* final_logits_; /* from which the token is chosen: where processors have put them, or else `logits_` */
   const SampleSlice& slice_;
   DsmemExchange& exchange_;
   SampleScratch& scratch_;
+  const Processors& processors_;
 };
 
 }  // namespace blink

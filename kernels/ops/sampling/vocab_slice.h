@@ -41,6 +41,14 @@ struct SampleSlice {
     return allowed == nullptr || allowed[(token - block_begin()) / 32] >> token % 32 & 1;
   }
 
+  /* Whether one of the ids from `first` on, which begins a word of the mask, is allowed. The same in all of a warp. */
+  __device__ __forceinline__ bool allows_any(uint32_t first, uint32_t end) const {
+    if (allowed == nullptr) return true;
+    uint32_t any = 0;
+    for (uint32_t t = first; t < end; t += 32) any |= allowed[(t - block_begin()) / 32];
+    return any != 0;
+  }
+
   /* Calls body(token, logit) for this warp's tokens, each thread its own, in ascending order, `Ahead` loads in flight.
    * `Ahead` is the code's size, too: what runs once costs the time to fetch it. */
   template <uint32_t Ahead, typename Body>

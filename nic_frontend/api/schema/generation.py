@@ -25,6 +25,20 @@ Biases = Annotated[
 ]
 TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=2**20)]
 BadWords = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=abi.MAX_BAN_WORDS // 2)]
+ProcessorNames = Annotated[
+    list[str],
+    Meta(
+        max_length=abi.MAX_ASKED_PROCESSORS,
+        description="Names of the server's --logits-processor; applied in this order.",
+    ),
+]
+LARGEST_ARG = 3e38  # of an fp32
+ProcessorArg = Annotated[float, Meta(ge=-LARGEST_ARG, le=LARGEST_ARG)]
+ProcessorNumbers = Annotated[list[ProcessorArg], Meta(max_length=abi.PROCESSOR_ARGS)]
+ProcessorArgs = Annotated[
+    ProcessorNumbers | dict[str, ProcessorNumbers],
+    Meta(description="Numbers for the one that is named, or for each by its name. Those left out are 0."),
+]
 Seed = Annotated[int, Meta(ge=-(2**63))]
 Priority = Annotated[
     int, Meta(ge=-128, le=127, description="Lower is more urgent. Needs --scheduling-policy priority.")
@@ -97,6 +111,8 @@ class Generation(Structured, kw_only=True):
     logit_bias: Annotated[Biases | None, Row(({},))] = None
     allowed_token_ids: Annotated[TokenIds | None, Row(([],))] = None
     bad_words: Annotated[BadWords | None, Row(([],))] = None
+    logits_processors: Annotated[ProcessorNames | None, Row(([],))] = None
+    logits_processor_args: Annotated[ProcessorArgs | None, Row(([], {}))] = None
     truncate_prompt_tokens: (
         Annotated[
             int, Meta(ge=-1, le=abi.MAX_COUNT, description="Of the prompt's end; -1: as many as fit."), Row()

@@ -11,6 +11,8 @@ from nic_frontend.api.schema.generation import (
     Likeliest,
     ModelSampling,
     Priority,
+    ProcessorArgs,
+    ProcessorNames,
     Salt,
     Seed,
     Stop,
@@ -118,4 +120,6 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     stop: Stop | Stops | None = None
     cache_salt: Salt | None = None
     priority: Priority | None = None
+    logits_processors: ProcessorNames | None = None
+    logits_processor_args: ProcessorArgs | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -1,7 +1,23 @@
 /* The sampler. */
 #include "kernels.h"
 
+#define BLINK_PROCESSORS(X) X(0) X(1)
 #include "kernels/ops/sampling/sample.h"
+
+namespace {
+
+/* What the test has given for the functions that a GPU's sampler is linked with. */
+using Processor = float (*)(int32_t token, float logit, int32_t position, const int32_t* recent, const float* args);
+Processor processors[2];
+
+}  // namespace
+
+#define BLINK_DEFINE_PROCESSOR(i)                                                                           \
+  extern "C" float blink_processor_##i(int32_t token, float logit, int32_t position, const int32_t* recent, \
+                                       const float* args) {                                                 \
+    return processors[i](token, logit, position, recent, args);                                             \
+  }
+BLINK_PROCESSORS(BLINK_DEFINE_PROCESSOR)
 
 namespace blink {
 
@@ -26,7 +42,19 @@ extern "C" {
 void emulate_sample(const blink_set* set, const struct blink_tables* tables, float* logits, uint32_t batch_slots,
                     uint32_t blocks) {
   after(logits, kFloat * set->head->batch_size * tables->vocab_size);
-  launch({blocks, batch_slots}, blink::kSampleThreads, [&] { blink::sample_kernel(*set, *tables, logits); }, kClusters);
+  launch(
+      {blocks, batch_slots}, blink::kSampleThreads,
+      [&] { blink::sample_kernel<blink::NoProcessors>(*set, *tables, logits, nullptr); }, kClusters);
+}
+
+/* `addresses`: of the two processors. */
+void emulate_processing_sample(const blink_set* set, const struct blink_tables* tables, float* logits, float* processed,
+                               const uint64_t* addresses, uint32_t batch_slots, uint32_t blocks) {
+  for (uint32_t i = 0; i < 2; ++i) processors[i] = reinterpret_cast<Processor>(addresses[i]);
+  after(logits, kFloat * set->head->batch_size * tables->vocab_size);
+  launch(
+      {blocks, batch_slots}, blink::kSampleThreads,
+      [&] { blink::sample_kernel<blink::LinkedProcessors>(*set, *tables, logits, processed); }, kClusters);
 }
 
 void emulate_token_mask(const blink_set* set, const struct blink_tables* tables, uint32_t* allowed,

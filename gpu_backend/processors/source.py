@@ -1,0 +1,122 @@
+"""Where logits processors are: the functions that --logits-processor names, and how they are found."""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ringbuffer.abi import MAX_PROCESSORS
+from ringbuffer.model_file import one_line
+from ringbuffer.processors import NAME, NAME_FORM
+
+PARAMETERS = ("token", "logit", "position", "recent", "args")
+FORM = "[NAME=]MODULE:FUNCTION, for example ban=my_processors:ban_repeats"
+
+Function = Callable[..., Any]
+
+
+class ProcessorError(ValueError):
+    """A logits processor cannot be used. The message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """`module` is one that Python can import, or the path of a file that ends in .py."""
+
+    name: str
+    module: str
+    function: str
+
+    def __str__(self) -> str:
+        """What `parse_sources` reads."""
+        return f"{self.name}={self.module}:{self.function}"
+
+
+def parse_sources(text: str) -> tuple[Source, ...]:
+    """Of "my_processors:ban,watermark=/srv/marks.py:green". Raises ValueError."""
+    return tuple(_parse(one.strip()) for one in text.split(","))
+
+
+def _parse(text: str) -> Source:
+    name, equals, place = text.rpartition("=")
+    module, colon, function = place.rpartition(":")
+    if not colon or not module or not function.isidentifier():
+        raise ValueError(f"'{one_line(text)}' is no logits processor; write {FORM}")
+    name = name if equals else function
+    if not NAME.fullmatch(name):
+        raise ValueError(f"'{one_line(name)}' is no name of a logits processor, which has {NAME_FORM}")
+    return Source(name, module, function)
+
+
+def check_names(sources: tuple[Source, ...]) -> None:
+    """Raises ProcessorError for too many, and for a name that two have."""
+    if len(sources) > MAX_PROCESSORS:
+        raise ProcessorError(f"--logits-processor names {len(sources)}; there may be {MAX_PROCESSORS}")
+    names = [source.name for source in sources]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ProcessorError(
+            f"--logits-processor names two '{twice[0]}': give one another name, {FORM.partition(',')[0]}"
+        )
+
+
+def find(source: Source) -> FunctionType:
+    """The function. Its module runs when it is imported. Raises ProcessorError."""
+    try:
+        module = _module(source.module)
+    except Exception as error:  # whatever somebody else's module raises
+        why = f"{type(error).__name__}: {one_line(str(error))}"
+        raise ProcessorError(
+            f"{_whose(source)}: {one_line(source.module)} cannot be imported: {why}"
+        ) from error
+    found = getattr(module, source.function, None)
+    found = getattr(found, "py_func", found)  # of one that is decorated with numba.njit
+    if not isinstance(found, FunctionType):
+        what = "has no such name" if found is None else f"has a {type(found).__name__} of that name"
+        raise ProcessorError(f"{_whose(source)}: {one_line(source.module)} {what}, and a function is needed")
+    code = found.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    if len(parameters) != len(PARAMETERS) or code.co_kwonlyargcount or code.co_flags & _VARIABLE:
+        raise ProcessorError(
+            f"{_whose(source)}: a logits processor is a function of ({', '.join(PARAMETERS)}), "
+            f"and this one of ({', '.join(parameters)})"
+        )
+    if any(instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(found)):
+        raise ProcessorError(
+            f"{_whose(source)}: it raises an exception or asserts, and on a GPU nobody could catch that: "
+            "return a logit in every case"
+        )
+    if "print" in code.co_names:
+        raise ProcessorError(
+            f"{_whose(source)}: it prints, for every token of the vocabulary: leave that out"
+        )
+    return found
+
+
+_VARIABLE = 0x04 | 0x08  # CO_VARARGS, CO_VARKEYWORDS
+
+
+def _whose(source: Source) -> str:
+    return f"logits processor '{source.name}' ({one_line(source.module)}:{source.function})"
+
+
+def _module(name: str) -> ModuleType:
+    """A module, or a file. Modules are looked for in the current directory, too, behind everything else."""
+    if not name.endswith(".py"):
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.append(here)
+        return importlib.import_module(name)
+    path = Path(name).resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # Numba looks a function's module up
+    spec.loader.exec_module(module)
+    return module
