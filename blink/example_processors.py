@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 Tokens = NDArray[np.int32]
 Numbers = NDArray[np.float32]
+Logit = float | np.float32
 
 NEVER = np.float32(-np.inf)  # the logit of a token that is not to come
 BITS = 0xFFFFFFFF
 GREEN_SHARE, GREEN_BIAS = 0.5, 2.0  # of a watermark, where a request gives none
 
 
-def no_repeat(token: int, logit: float, position: int, recent: Tokens, args: Numbers) -> float:
+def no_repeat(token: int, logit: Logit, position: int, recent: Tokens, args: Numbers) -> Logit:
     """A token that is among the last 32 does not come again. With args[0], its logit is lower by that
     instead.
     """
@@ -29,7 +30,7 @@ def no_repeat(token: int, logit: float, position: int, recent: Tokens, args: Num
     return logit - args[0] if args[0] > 0 else NEVER
 
 
-def no_repeated_pair(token: int, logit: float, position: int, recent: Tokens, args: Numbers) -> float:
+def no_repeated_pair(token: int, logit: Logit, position: int, recent: Tokens, args: Numbers) -> Logit:
     """Two tokens that stand side by side among the last 64 do not stand so again."""
     found = False
     i = 1
@@ -50,7 +51,7 @@ def is_green(previous: int, token: int, share: float) -> bool:
     return (mixed ^ (mixed >> 15)) < share * BITS
 
 
-def watermark(token: int, logit: float, position: int, recent: Tokens, args: Numbers) -> float:
+def watermark(token: int, logit: Logit, position: int, recent: Tokens, args: Numbers) -> Logit:
     """Tokens on the green list behind the last one become likelier (Kirchenbauer et al., "A Watermark for
     Large Language Models", 2023). args[0] is the list's share of all tokens, args[1] what is added.
     """

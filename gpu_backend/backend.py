@@ -38,8 +38,8 @@ class BackendError(RuntimeError):
 
 
 class SchedulerHangs(BackendError):
-    """The scheduler does not end. The process must, without destructors: those of a library whose kernels are
-    in the steps would wait for it."""
+    """The scheduler does not end, or a step does not. The process must, without destructors: those of a
+    library whose kernels are in the steps would wait for it."""
 
 
 class Backend:
@@ -121,7 +121,7 @@ class Backend:
             self.setup: SchedulerSetup = device.setup(geometry, seen, limits, kind)
             self.scheduler: Scheduler = device.start(self.setup, kind)
             self._serving = owned.pop_all()
-            self._watch = Watch(self.ring, self.scheduler)
+            self._watch = Watch(self.ring, self.scheduler, self.processors.names)
         self._ended = False
         if not _wait_for(lambda: _has_started(self.ring.phase()), STOP_S):
             message = "the scheduler did not start: run `blink doctor`"
@@ -142,7 +142,8 @@ class Backend:
     def stop(self, drain_s: float = DRAIN_S, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Lets open requests finish for `drain_s` seconds or until `hurry`, then ends the rest.
 
-        False: the scheduler hangs. It then keeps its resources: releasing them would wait for it.
+        False: the scheduler hangs, or a step that it has given up. They then keep their resources: releasing
+        them would wait for it.
         """
         try:
             ended = self._end(drain_s, hurry)
@@ -164,6 +165,8 @@ class Backend:
             raise BackendError(str(error)) from error
 
     def _end(self, drain_s: float, hurry: Callable[[], bool]) -> bool:
+        if self._watch.step_runs_on():
+            return False
         stopped = self.fault() is not None and self.scheduler.wait(STOP_S)
         if not stopped:
             self.ring.set_control(Control.DRAIN)
@@ -238,5 +241,10 @@ def _stop(backend: Backend, hurry: Callable[[], bool]) -> bool:
     if (fault := backend.fault()) and not known:
         say(fault)
     if not stopped:
-        raise SchedulerHangs("the scheduler did not stop in time")
+        hangs = (
+            "the step still runs, and nothing can be released"
+            if fault
+            else "the scheduler did not stop in time"
+        )
+        raise SchedulerHangs(hangs)
     return True

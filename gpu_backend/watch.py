@@ -9,7 +9,7 @@ from gpu_backend.devices.base import Ring
 from gpu_backend.messages import say
 from gpu_backend.schedulers.base import Scheduler
 from ringbuffer.abi import Fault, Phase
-from ringbuffer.fault import describe
+from ringbuffer.fault import RUNS_ON, describe
 from ringbuffer.words import name_of
 
 BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
@@ -18,8 +18,10 @@ BEAT_S = 0.1  # a scheduler writes its heartbeat many times meanwhile
 class Watch:
     """Watches `scheduler` through `ring` until `end`, after which neither is touched any more."""
 
-    def __init__(self, ring: Ring, scheduler: Scheduler) -> None:
-        self._ring, self._scheduler = ring, scheduler
+    def __init__(self, ring: Ring, scheduler: Scheduler, processors: tuple[str, ...] = ()) -> None:
+        """`processors`: the names of the logits processors."""
+        self._ring, self._scheduler, self._processors = ring, scheduler, processors
+        self._runs_on = False
         self._fault: str | None = None
         self._told_unknown = False  # that the ring's phase is none
         self._over = False
@@ -33,6 +35,10 @@ class Watch:
         if self._fault is None and not self._over:
             self._fault = self._look()
         return self._fault
+
+    def step_runs_on(self) -> bool:
+        """Whether the scheduler gave up a step that has not ended, and may never do so."""
+        return self.fault() is not None and self._runs_on
 
     def beats(self) -> bool:
         """Whether the heartbeat has changed since this was asked last."""
@@ -48,7 +54,9 @@ class Watch:
             if not isinstance(phase, Phase):
                 self._tell_unknown(phase)
             if phase == Phase.FAILED:
-                return f"the scheduler failed: {describe(*self._ring.fault())}"
+                fault, detail = self._ring.fault()
+                self._runs_on = fault in RUNS_ON
+                return f"the scheduler failed: {describe(fault, detail, self._processors)}"
             # A stream that is asked between two executions of the kernel might have nothing to do.
             dead = dead and phase != Phase.STOPPED and not self._beats()
         except RuntimeError as error:  # the ring is in the memory of a GPU that is lost

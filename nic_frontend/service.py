@@ -102,7 +102,8 @@ def why_not_serving(transport: Transport) -> str | None:
     """What the scheduler lacks; None when it serves and its heartbeat changes."""
     before = read_header(transport)
     if before["phase"] == abi.Phase.FAILED:
-        return f"the scheduler failed: {describe(int(before['fault']), int(before['fault_detail']))}"
+        names = processors.unpacked(before["processor_names"].tobytes())
+        return f"the scheduler failed: {describe(int(before['fault']), int(before['fault_detail']), names)}"
     if (phase := phase_name(before)) != abi.Phase.SERVING.name:
         return f"the scheduler is in phase {phase}, not SERVING"
     time.sleep(ATTACH_POLL_S)
@@ -215,7 +216,7 @@ class Service:
         self._monitor = BackendMonitor(
             self.transport, self._ring_thread, self._reader, self.tracker, self.lease,
             options.grant_timeout_s, self._give_up,
-            emulated=text(self._header["device_name"].tobytes()) == "cpu",
+            emulated=text(self._header["device_name"].tobytes()) == "cpu", processors=limits.processors,
         )  # fmt: skip
         self._watchdog = None if options.watchdog_s is None else Watchdog(options.watchdog_s)
         if self._watchdog is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ringbuffer.abi import Fault
 from ringbuffer.words import member_of
 
@@ -13,12 +15,17 @@ SENTENCES = {
     Fault.RELAUNCH: "launching itself again was refused with CUDA error {detail}",
     Fault.TOKEN: "step {detail} sampled a token outside the vocabulary",
     Fault.DEVICE: "the GPU failed with CUDA error {detail}",
+    Fault.PROCESSOR: "a step did not complete in time, because the logits processor {detail} does not end",
 }
+RUNS_ON = (Fault.STEP, Fault.PROCESSOR)  # the step may never end, and what it works in cannot be released
 
 
-def describe(fault: int, detail: int) -> str:
-    """The sentence of the header's words `fault` and `fault_detail`, whatever they hold."""
+def describe(fault: int, detail: int, processors: Sequence[str] = ()) -> str:
+    """The sentence of the header's words `fault` and `fault_detail`, whatever they hold. `processors` are the
+    names of the logits processors.
+    """
     known = member_of(Fault, fault)
     if not isinstance(known, Fault):
         return f"it gave no known reason (fault {fault}, detail {detail})"
-    return f"{SENTENCES[known].format(detail=detail)} (fault {known.name})"
+    told = f"'{processors[detail]}'" if known is Fault.PROCESSOR and detail < len(processors) else detail
+    return f"{SENTENCES[known].format(detail=told)} (fault {known.name})"

@@ -89,7 +89,7 @@ def _array_signature(types: Types) -> Any:
     return (types.int32, types.float32, types.int32, *arrays)
 
 
-def _wrapper(function: Any, intrinsic: Any, types: Types, arrayobj: Any) -> FunctionType:
+def _wrapper(function: Any, intrinsic: Any, types: Types, arrayobj: Any) -> Callable[..., Any]:
     """The C function around a compiled one. `intrinsic`, `types` and `arrayobj` are of its target."""
     recent_of = _view(intrinsic, types, arrayobj, RECENT_TOKENS)
     args_of = _view(intrinsic, types, arrayobj, PROCESSOR_ARGS)

@@ -17,7 +17,7 @@ TRIAL_S = 10.0
 Call = tuple[Any, ...]
 
 
-def problem(checked: Callable[..., Any], vocab_size: int, trial_s: float = TRIAL_S) -> str | None:
+def problem(checked: Callable[..., Any], vocab_size: int) -> str | None:
     """What is wrong with the function, whose indices are checked; None if nothing was found.
 
     One that does not end keeps its thread until the process ends.
@@ -39,9 +39,9 @@ def problem(checked: Callable[..., Any], vocab_size: int, trial_s: float = TRIAL
 
     thread = threading.Thread(target=run, name="processor trial", daemon=True)
     thread.start()
-    thread.join(trial_s)
+    thread.join(TRIAL_S)
     if thread.is_alive():
-        return f"it has not ended after {trial_s:g} s, of which a call should take microseconds at most"
+        return f"it has not ended after {TRIAL_S:g} s, of which a call should take microseconds at most"
     return found[0] if found else None
 
 

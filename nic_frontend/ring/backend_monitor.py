@@ -27,10 +27,10 @@ RECONNECT_PAUSE_S = 1.0  # between attempts, once the lease cannot be saved any 
 EMULATION_PATIENCE_NS = 10_000_000_000  # a heartbeat of threads on a busy CPU may stand still for so long
 
 
-def why_down(health: Health, patience_ns: int = 0) -> str | None:
+def why_down(health: Health, patience_ns: int = 0, processors: tuple[str, ...] = ()) -> str | None:
     """Why the backend cannot take requests, whose heartbeat may stand still for so long; None when it can."""
     if health.phase == Phase.FAILED:
-        return f"the scheduler failed: {describe(health.fault, health.fault_detail)}"
+        return f"the scheduler failed: {describe(health.fault, health.fault_detail, processors)}"
     if health.phase != Phase.SERVING:
         return f"the scheduler is in phase {name_of(Phase, health.phase)}, not SERVING"
     if health.heartbeat_lost and health.heartbeat_age_ns >= patience_ns:
@@ -53,10 +53,12 @@ class BackendMonitor:
         grant_timeout_s: float,
         give_up: Callable[[str], None],
         emulated: bool = False,
+        processors: tuple[str, ...] = (),
     ) -> None:
         """`give_up` is told why when this frontend can never serve again (F11). `emulated`: the scheduler
-        runs on the CPU.
+        runs on the CPU. `processors`: the names of the backend's logits processors.
         """
+        self._processors = processors
         self._emulated = emulated
         self._transport = transport
         self._thread = thread
@@ -82,7 +84,7 @@ class BackendMonitor:
             return
         self._broken_since = None
         patience_ns = self._patience_ns(health)
-        reason = why_down(health, patience_ns)
+        reason = why_down(health, patience_ns, self._processors)
         self._report(reason)
         # An unknown phase is no end: another process wrote it, and the scheduler beats on.
         ended = health.phase in (Phase.STARTING, Phase.STOPPED, Phase.FAILED)

@@ -19,6 +19,7 @@ from limits import PROGRAM_S
 from gpu_backend import backend
 from gpu_backend.engines.base import Limits
 from gpu_backend.options import BackendOptions
+from gpu_backend.processors.loaded import NO_PROCESSORS
 from gpu_backend.watch import Watch
 from ringbuffer.abi import Control, Fault, Phase
 from ringbuffer.region import Geometry
@@ -54,6 +55,7 @@ class Broken:
         self.hangs = False  # whatever it is told
         self.eos_ids: tuple[int, ...] = (2,)  # of its model
         self.code, self.told = 0, list[tuple[Fault, int]]()
+        self.wrote = Fault.TOKEN, 7  # when it failed
 
     def phase(self) -> Phase | int:
         return self.now
@@ -63,7 +65,7 @@ class Broken:
         return self.beats
 
     def fault(self) -> tuple[int, int]:
-        return Fault.STEP, 7
+        return self.wrote
 
     def stats(self) -> dict[str, int]:
         return {}
@@ -108,7 +110,7 @@ def test_a_scheduler_that_does_not_start_keeps_what_it_works_in(
         owned.callback(released.append, "engine")
         stuck = Stuck()
         stuck.now = Phase.STARTING
-        self.limits = Limits(1, 2, 16, 1, 16, 1)
+        self.limits, self.processors = Limits(1, 2, 16, 1, 16, 1), NO_PROCESSORS
         self.config = SimpleNamespace(vocab_size=8, eos_ids=(1,))
         self.device = SimpleNamespace(
             name="fake",
@@ -138,7 +140,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
         )
         self.config = SimpleNamespace(max_context=2, scale_forms=(), eos_ids=broken.eos_ids)
         self.ring = self.scheduler = broken
-        self._watch = Watch(broken, broken)
+        self._watch = Watch(broken, broken, ("loop",))
         self._serving, self._owned = ExitStack(), ExitStack()
         self._serving.callback(released.append, "ring")
         self._owned.callback(released.append, "engine")
@@ -243,7 +245,21 @@ def test_a_fault_is_told_whenever_it_comes(
     broken.last = Phase.FAILED
     assert run(terminate if asked else broken.die) == 1
     said = capsys.readouterr().err
-    assert said.count("the scheduler failed: step 7 did not complete in time (fault STEP)") == 1
+    assert (
+        said.count("the scheduler failed: step 7 sampled a token outside the vocabulary (fault TOKEN)") == 1
+    )
+
+
+@pytest.mark.parametrize("fault", [Fault.STEP, Fault.PROCESSOR])
+def test_a_step_that_does_not_end_keeps_what_it_works_in(
+    broken: Broken, capsys: pytest.CaptureFixture[str], fault: Fault
+) -> None:
+    """Its scheduler has ended in order, but to release the engine would wait for the step."""
+    broken.last, broken.wrote, broken.hangs = Phase.FAILED, (fault, 0), True
+    with pytest.raises(backend.SchedulerHangs, match="the step still runs"):
+        run(broken.die)
+    said = {Fault.STEP: "step 0 did not complete", Fault.PROCESSOR: "logits processor 'loop' does not end"}
+    assert said[fault] in capsys.readouterr().err
 
 
 def test_a_phase_that_there_is_not_ends_nothing(broken: Broken, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ def play(build_program: Callable[..., Path]) -> Play:
 
 
 @pytest.mark.parametrize("control", [Control.RUN, Control.DRAIN])
-@pytest.mark.parametrize("fault", ["launch", "step", "gate", "relaunch", "token"])
+@pytest.mark.parametrize("fault", ["launch", "step", "processor", "gate", "relaunch", "token"])
 def test_a_fault_ends_the_scheduler_and_every_request(play: Play, fault: str, control: Control) -> None:
     """S10: FAILED is final, also while the backend drains."""
     play(f"{fault}_fault", control)

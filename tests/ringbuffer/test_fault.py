@@ -20,6 +20,12 @@ def test_the_detail_says_what_it_is() -> None:
     assert describe(Fault.GATE, 12) == "step 12 did not wait for the step before it (fault GATE)"
 
 
+def test_a_logits_processor_is_named() -> None:
+    assert "logits processor 'ban' does not end" in describe(Fault.PROCESSOR, 1, ("mark", "ban"))
+    assert "logits processor 2 does" in describe(Fault.PROCESSOR, 2, ("mark", "ban"))
+    assert "step 1 " in describe(Fault.STEP, 1, ("mark", "ban"))
+
+
 def test_a_fault_that_there_is_not_is_told_as_it_is() -> None:
     """Whoever has mapped the ring can write the word."""
     assert describe(99, 5) == "it gave no known reason (fault 99, detail 5)"

@@ -34,6 +34,14 @@ void launch_fault(ScriptedSimulation& w) {
 void step_fault(ScriptedSimulation& w) {
   fault(w, BLINK_FAULT_STEP, [&] { w.hangs = true; });
 }
+// The running step says that it is in a logits processor: in both, of which either may be the one that does not end.
+void processor_fault(ScriptedSimulation& w) {
+  fault(w, BLINK_FAULT_PROCESSOR, [&] {
+    w.hangs = true;
+    for (uint32_t set = 0; set < BLINK_STEP_SETS; ++set) w.c.sets[set].head->processing[5] = 2;
+  });
+  w.expect(w.c.header->fault_detail == 5, "S10: another processor is blamed");
+}
 void gate_fault(ScriptedSimulation& w) {
   fault(w, BLINK_FAULT_GATE, [&] { w.gate_fails = true; });
 }
@@ -186,6 +194,7 @@ void turn_takes_long(ScriptedSimulation& w) {
 constexpr Script kScripts[] = {
     {"launch_fault", launch_fault, kLong},
     {"step_fault", step_fault, kLong},
+    {"processor_fault", processor_fault, kLong},
     {"gate_fault", gate_fault, kLong},
     {"relaunch_fault", relaunch_fault, kLong},
     {"token_fault", token_fault, kLong},

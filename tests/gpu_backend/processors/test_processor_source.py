@@ -1,0 +1,132 @@
+"""Which logits processors --logits-processor names, and what is refused before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpu_backend.abi import RECENT_TOKENS
+from gpu_backend.cuda.chip import HOPPER
+from gpu_backend.processors import trial
+from gpu_backend.processors.loaded import NO_PROCESSORS, load
+from gpu_backend.processors.source import ProcessorError, Source, parse_sources
+from ringbuffer.abi import MAX_PROCESSORS
+from ringbuffer.processors import LONGEST_NAME, packed, unpacked
+
+VOCAB = 1000
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """A module of this text, as the flag names it."""
+
+    def write(text: str) -> str:
+        path = tmp_path / f"processors_{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def function(*lines: str) -> str:
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"import math\n\nimport numpy as np\n\ndef f(token, logit, position, recent, args):\n{body}\n"
+
+
+def test_the_flag_names_several_each_with_a_name_of_its_own() -> None:
+    found = parse_sources("pkg.mod:ban, other=/srv/marks.py:green")
+    assert found == (Source("ban", "pkg.mod", "ban"), Source("other", "/srv/marks.py", "green"))
+    assert parse_sources(",".join(map(str, found))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("ban", "is no logits processor; write"),
+        (":ban", "is no logits processor"),
+        ("mod:", "is no logits processor"),
+        ("mod:f(x)", "is no logits processor"),
+        ("a b=mod:f", "'a b' is no name of a logits processor, which has up to"),
+        ("=mod:f", "'' is no name"),
+        (f"{'x' * (LONGEST_NAME + 1)}=mod:f", "is no name"),
+    ],
+)
+def test_what_names_no_function_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_sources(text)
+
+
+def test_names_come_back_from_the_rings_header() -> None:
+    """As many and as long as there may be."""
+    names = tuple(chr(ord("a") + i) * LONGEST_NAME for i in range(MAX_PROCESSORS))
+    assert unpacked(packed(names)) == names
+    assert unpacked(packed(())) == ()
+
+
+def test_nothing_is_imported_where_none_is_named() -> None:
+    assert load((), VOCAB, HOPPER) is NO_PROCESSORS
+
+
+BAD = {
+    "write": (["recent[0] = 1", "return logit"], "cannot be compiled.*setitem.*readonly"),
+    "type": (["return open('/etc/passwd')"], "cannot be compiled.*open"),
+    "index": ([f"return logit + recent[{RECENT_TOKENS}]"], "cannot be used: IndexError.* for token 0"),
+    "table": (["return logit + TABLE[token]"], f"cannot be used: IndexError.* for token {VOCAB // 2}"),
+    "raise": (["if position > 9:", "    raise ValueError", "return logit"], "raises an exception"),
+    "assert": (["assert token >= 0", "return logit"], "raises an exception or asserts"),
+    "print": (["print(token)", "return logit"], "it prints"),
+    "none": (["if token < 5:", "    return logit"], "it returns nothing for token"),
+}
+
+
+@pytest.mark.parametrize(("lines", "why"), BAD.values(), ids=BAD)
+def test_a_function_that_cannot_run_is_refused_with_the_reason(
+    write: Write, lines: list[str], why: str
+) -> None:
+    source = write(f"{function(*lines)}\nTABLE = np.zeros(9, np.float32)\n")
+    with pytest.raises(ProcessorError, match=f"(?s)logits processor 'bad' .*{why}"):
+        load(parse_sources(f"bad={source}:f"), VOCAB, HOPPER)
+
+
+def test_a_function_that_does_not_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the trial meets it; else the step's time limit does."""
+    source = write(function("while logit == logit:", "    logit += np.float32(0)", "return logit"))
+    monkeypatch.setattr(trial, "TRIAL_S", 0.2)
+    with pytest.raises(ProcessorError, match=r"has not ended after 0\.2 s"):
+        load(parse_sources(f"{source}:f"), VOCAB, HOPPER)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x = 1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
+        ("f = 3", "has a int of that name, and a function is needed"),
+        ("g = 3", "has no such name"),
+        (
+            "def f(token, logit): return logit",
+            r"function of \(token, logit, position, recent, args\), and this",
+        ),
+        ("def f(token, logit, position, recent, *args): return logit", "is a function of"),
+    ],
+)
+def test_a_module_without_the_function_is_refused(write: Write, text: str, why: str) -> None:
+    with pytest.raises(ProcessorError, match=why):
+        load(parse_sources(f"{write(text)}:f"), VOCAB, HOPPER)
+
+
+@pytest.mark.parametrize("module", ["no.such.module", "/no/such/file.py"])
+def test_a_module_that_there_is_not(module: str) -> None:
+    with pytest.raises(ProcessorError, match=f"{module} cannot be imported: "):
+        load(parse_sources(f"{module}:f"), VOCAB, HOPPER)
+
+
+def test_names_are_unique_and_few(write: Write) -> None:
+    source = write(function("return logit"))
+    with pytest.raises(ProcessorError, match="two 'f': give one another name"):
+        load(parse_sources(f"{source}:f,{source}:f"), VOCAB, HOPPER)
+    many = ",".join(f"f{i}={source}:f" for i in range(MAX_PROCESSORS + 1))
+    with pytest.raises(ProcessorError, match=f"names {MAX_PROCESSORS + 1}; there may be {MAX_PROCESSORS}"):
+        load(parse_sources(many), VOCAB, HOPPER)
