@@ -22,12 +22,11 @@ def no_repeat(token: int, logit: Logit, position: int, recent: Tokens, args: Num
     """A token that is among the last 32 does not come again. With args[0], its logit is lower by that
     instead.
     """
+    lowered = logit - args[0] if args[0] > 0 else NEVER
     found = False
     for seen in recent[-32:]:
         found |= seen == token
-    if not found:
-        return logit
-    return logit - args[0] if args[0] > 0 else NEVER
+    return lowered if found else logit
 
 
 def no_repeated_pair(token: int, logit: Logit, position: int, recent: Tokens, args: Numbers) -> Logit:

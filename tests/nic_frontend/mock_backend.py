@@ -52,10 +52,11 @@ class MockBackend:
         max_grammar_words: int = 1 << 18,
         device: str = "mock",
         priorities: bool = False,
+        processors: tuple[str, ...] = (),
     ) -> None:
         facts = ModelFacts(
             model_fingerprint(model_dir), "tiny", device, vocab_size, max_context, n_slots, 100, 16,
-            max_grammar_words=max_grammar_words, priorities=priorities, eos_ids=(eos,),
+            max_grammar_words=max_grammar_words, priorities=priorities, eos_ids=(eos,), processors=processors,
         )  # fmt: skip
         whole = n_slots // n_leases * rounded_up(max_context, abi.PROMPT_GRANULE)
         self.geometry = Geometry(n_slots, n_leases, prompt_heap or whole, output_heap or whole)

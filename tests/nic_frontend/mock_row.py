@@ -15,7 +15,8 @@ from ringbuffer.extents import mask_words
 
 def control_words(descriptor: np.void, vocab_size: int) -> int:
     mask = mask_words(vocab_size) if descriptor["flags"] & abi.RequestFlags.ALLOWS else 0
-    return mask + 2 * int(descriptor["n_biases"]) + int(descriptor["ban_words"])
+    processors = abi.PROCESSOR_WORDS * int(descriptor["n_processors"])
+    return mask + 2 * int(descriptor["n_biases"]) + int(descriptor["ban_words"]) + processors
 
 
 @dataclass

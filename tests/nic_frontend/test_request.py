@@ -23,7 +23,7 @@ SAMPLING = Sampling(
 WRITTEN: dict[str, Any] = {
     "sequence": 0, "epoch": 0, "prompt_tokens": 4, "max_tokens": 11, "min_tokens": 3, "seed": 2**63 + 5,
     "salt": [0, 0], "temperature": 0.5, "top_p": 0.25, "min_p": 0.125, "top_k": 7, "repetition_penalty": 1.5,
-    "presence_penalty": -0.5, "frequency_penalty": 0.75, "priority": -5, "reserved": 0,
+    "presence_penalty": -0.5, "frequency_penalty": 0.75, "priority": -5, "n_processors": 0,
     "flags": abi.RequestFlags.IGNORE_EOS, "ticket": 0,
     "client": 77, "n_stop_ids": 2, "stop_ids": [8, 9] + [0] * 13, "prompt_offset": 0, "prompt_room": 0,
     "output_offset": 0, "output_room": 0, "logprob_words": 0, "prompt_logprob_words": 0, "n_biases": 0,
