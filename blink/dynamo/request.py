@@ -32,6 +32,7 @@ FORM = "guided_decoding"  # what an answer's form is called there
 SAMPLING = (
     *(name for name, row in rows(Generation).items() if row.in_descriptor and name != "priority"),
     *("seed", "n", "best_of", "logit_bias", "allowed_token_ids", "bad_words"),
+    *("logits_processors", "logits_processor_args"),
 )
 STOPPING = ("max_tokens", "min_tokens", "ignore_eos")
 STOP_IDS = ("stop_token_ids", "stop_token_ids_visible", "stop_token_ids_hidden")

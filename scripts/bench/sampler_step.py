@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,21 @@ class Result:
 
 class SamplerStep:
     """Each of `rows` sequences has a prompt of one token, and has answered one. Write tables, `compile`, then
-    `measure`. `hidden`: the width of the head in front, random weights in bf16; 0 for none.
+    `measure`. `hidden`: the width of the head in front, random weights in bf16; 0 for none. `processors`:
+    the LTO-IR of logits processors.
     """
 
     def __init__(
-        self, device: Device, rows: int, vocab: int, grammar_words: int = 0, hidden: int = 0
+        self,
+        device: Device,
+        rows: int,
+        vocab: int,
+        grammar_words: int = 0,
+        hidden: int = 0,
+        processors: Sequence[bytes] = (),
     ) -> None:
-        limits = Limits(rows, CONTEXT, 64, 1, 16, 64 * rows, grammar_words=grammar_words)
+        sizes = {"grammar_words": grammar_words, "processors": len(processors)}
+        limits = Limits(rows, CONTEXT, 64, 1, 16, 64 * rows, **sizes)
         self._rows, self._device = rows, device
         self._memory, self._stream = DeviceMemory(device), Stream()
         shapes = (Shape(abi.StepKind.DECODE, rows, rows),)
@@ -61,13 +69,15 @@ class SamplerStep:
         self.tables: Any = batch.tables
         self._step_set: Any = batch.step_sets[0]  # type: ignore[index]
         logits, target = Buffer("logits", rows, vocab, Element.FP32), Target(device.n_multiprocessors)
-        self._plan = [choose(Sample(logits), target)]
+        processed = Buffer("processed", rows, vocab, Element.FP32) if processors else None
+        self._plan = [choose(Sample(logits, processed), target)]
         head = Matrix(vocab, hidden, Element.BF16, self._memory.allocate(2 * vocab * hidden or 1))
         x = Buffer("x", rows, hidden, Element.BF16)
         if hidden:
             product = MatMul(Role.HEAD, head, x, logits, Epilogue.STORE_FP32)
             self._plan.insert(0, choose(product, target))
-        self._kernels = Kernels(device.arch, kernel_names([self._plan]), Element.BF16)
+        names = kernel_names([self._plan])
+        self._kernels = Kernels(device.arch, names, Element.BF16, processors=processors)
         sizes = buffer_bytes([self._plan])
         self._addresses = {name: self._memory.allocate(size) for name, size in sizes.items()}
         random = np.random.default_rng(1).standard_normal((rows, vocab)).astype(np.float32)

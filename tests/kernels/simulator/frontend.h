@@ -185,6 +185,7 @@ class Frontend {
     if (random_.chance(15)) d.prompt_logprob_words = 1 + random_() % (random_.chance(10) ? BLINK_LOGPROB_WORDS : 3);
     if (random_.chance(10)) d.n_biases = random_() % 20;
     if (random_.chance(10)) d.ban_words = random_() % 30;
+    if (random_.chance(10)) d.n_processors = random_() % (BLINK_MAX_ASKED_PROCESSORS + 1);
     if (random_.chance(5)) d.flags |= BLINK_FLAG_ALLOWS;
   }
 

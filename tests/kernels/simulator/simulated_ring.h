@@ -49,6 +49,7 @@ class SimulatedRing {
     t.pages_per_sequence = (z.max_context + z.page_size - 1) / z.page_size;
     t.vocab_size = kVocab;
     t.n_eos = 1;
+    t.n_processors = 1;
     t.eos[0] = kEos;
     t.history = array<uint32_t>(uint64_t(t.n_sequences) * z.max_context);
     t.block_table = array<uint32_t>(uint64_t(t.n_sequences) * t.pages_per_sequence);

@@ -27,7 +27,8 @@ inline uint64_t told(uint64_t seed, uint32_t position, uint32_t i) {
 inline uint32_t control(uint64_t seed, uint32_t i) {
   return uint32_t(mix(~seed + i));
 }
-constexpr uint32_t kControlWords = (kVocab + 31) / 32 + 2 * BLINK_MAX_BIASES + BLINK_MAX_BAN_WORDS;
+constexpr uint32_t kControlWords = (kVocab + 31) / 32 + 2 * BLINK_MAX_BIASES + BLINK_MAX_BAN_WORDS +
+                                   BLINK_MAX_ASKED_PROCESSORS * BLINK_PROCESSOR_WORDS;
 
 class SyntheticEngine {
  public:
