@@ -40,7 +40,8 @@ def load(sources: Sequence[Source], vocab_size: int, capability: tuple[int, int]
         return NO_PROCESSORS
     check_names(tuple(sources))
     try:
-        import numba.cuda  # noqa: F401 - what compiles for GPUs is a package of its own
+        import numba  # noqa: F401
+        import numba_cuda  # noqa: F401 - a package of its own, which numba.cuda is
     except ImportError as error:
         raise ProcessorError(f"--logits-processor needs {error.name}: {install('processors')}") from error
     host_codes, device_codes = [], []

@@ -16,6 +16,7 @@ UNSUPPORTED: Neutral = {
     "audio": (None,),
     "chat_template": (None,),
     "continue_final_message": (None, False),
+    "custom_logit_processor": (None,),
     "documents": (None, []),
     "ec_transfer_params": (None, {}),
     "function_call": (None, "none"),

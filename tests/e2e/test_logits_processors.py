@@ -187,6 +187,16 @@ def test_with_speculation_the_answers_are_the_same(processing: ServeProcess, way
     assert found == answers(processing, asked)
 
 
+def test_a_prompts_log_probabilities_are_the_models(processing: ServeProcess) -> None:
+    told = []
+    for names in ([], ["always"]):
+        body = {"prompt": "Count from 1 to 9.", "max_tokens": 1, "temperature": 0, "prompt_logprobs": 2}
+        (choice,) = answers(processing, [{**body, "logits_processors": names}])
+        told.append(choice["prompt_logprobs"])
+    assert told[0] == told[1]
+    assert len(told[0]) > 3
+
+
 def test_a_schema_is_kept_beside_a_processor(processing: ServeProcess) -> None:
     """What the processor makes likeliest and the schema does not allow does not come."""
     schema = {"type": "array", "items": {"enum": [10, 11, 12]}, "minItems": 3, "maxItems": 3}

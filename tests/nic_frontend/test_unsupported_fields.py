@@ -77,7 +77,7 @@ def test_a_seed_is_one_everywhere(frontend: Frontend, path: str, body: dict[str,
 
 def test_no_field_of_vllms_that_changes_an_answer_is_ignored(frontend: Frontend) -> None:
     wanted = {
-        "guided_whitespace_pattern": " ", "logprob_token_ids": [5],
+        "guided_whitespace_pattern": " ", "logprob_token_ids": [5], "custom_logit_processor": "{}",
         "repetition_detection": {"max_pattern_size": 4}, "structural_tag": "{}", "watermarking": True,
         "vllm_xargs": {"a": 1}, "kv_transfer_params": {"do_remote_decode": True},
         "ec_transfer_params": {"a": 1}, "return_prompt_text": True, "return_token_offsets": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,6 +122,13 @@ def test_a_module_without_the_function_is_refused(write: Write, text: str, why: 
 def test_a_module_that_there_is_not(module: str) -> None:
     with pytest.raises(ProcessorError, match=f"{module} cannot be imported: "):
         load(parse_sources(f"{module}:f"), VOCAB, HOPPER)
+
+
+@pytest.mark.parametrize("package", ["numba", "numba_cuda"])
+def test_a_package_that_is_missing_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ProcessorError, match=rf"--logits-processor needs {package}: .*\[processors\]"):
+        load(parse_sources("mod:f"), VOCAB, HOPPER)
 
 
 def test_names_are_unique_and_few(write: Write) -> None:
