@@ -1,17 +1,12 @@
-"""The lock that gives a lease index one holder on the ring's host (F1): a byte of the ring's file, locked.
-
-An open-file-description lock: the kernel drops it with the process, it survives another close of the same
-file by this process, and it keeps two holders of one process apart (fcntl(2), "Open file description locks").
-"""
+"""The lock that gives a lease index one holder on the ring's host (F1): a byte of the ring's file, locked."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-import struct
 from pathlib import Path
 
+from ringbuffer.byte_lock import lock_byte
 from ringbuffer.name import open_ring
 
 
@@ -31,15 +26,7 @@ class LeaseLock:
 
     def claim_index(self, index: int) -> bool:
         """Whether `index` was free and is now held."""
-        # struct flock, as the kernel lays it out on 64-bit Linux
-        flock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
-        try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, flock)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise
-        return True
+        return lock_byte(self._descriptor, index)
 
     def is_outdated(self) -> bool:
         """Whether `path` leads to another file by now: a later backend's ring."""

@@ -39,6 +39,7 @@ LAYERS = (
         "nic_frontend.options",
     ),
     ("nic_frontend.processes",),
+    ("nic_frontend.store",),
     ("nic_frontend.text",),
     ("nic_frontend.templates",),
     ("nic_frontend.grammar",),

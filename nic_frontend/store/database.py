@@ -1,0 +1,293 @@
+"""The stored responses: what is written into their database, and what is read from it. All of it blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from nic_frontend.store.file import StoreFile
+from nic_frontend.store.records import (
+    LOST,
+    OPEN,
+    AncestorGone,
+    Bounds,
+    Ending,
+    Item,
+    NotCancelled,
+    NotContinued,
+    Page,
+    Record,
+    TooLong,
+    Unknown,
+)
+
+LONGEST_CHAIN = 4096  # responses that continue each other
+OVERHEAD = 512  # bytes that a response or an item takes beside its content, in rows and indices
+SWEPT = 100  # responses that are deleted at once for their age: others write between such deletions
+TOUCHED_S = 60.0  # how far `used` may lie behind
+IDS = 500  # that are looked up at once
+
+CHAIN = """
+WITH RECURSIVE chain (number, previous, status, said, depth) AS (
+    SELECT number, previous, status, said, 1 FROM responses
+        WHERE id = :id AND owner = :owner AND used >= :since
+    UNION ALL
+    SELECT r.number, r.previous, r.status, chain.said + r.said, depth + 1
+        FROM chain JOIN responses r ON r.id = chain.previous AND r.owner = :owner AND r.used >= :since
+        WHERE chain.said <= :most AND depth < :longest
+) SELECT number, previous, status, said FROM chain ORDER BY depth
+"""
+
+
+class Database:
+    """One frontend's view of the file. To be used by one thread at a time.
+
+    An `owner` sees its own responses alone. Methods raise sqlite3.Error where the file fails.
+    """
+
+    def __init__(self, file: StoreFile, bounds: Bounds) -> None:
+        self._file = file
+        self._database = file.database
+        self._bounds = bounds
+
+    def insert(self, owner: bytes, record: Record) -> None:
+        """Keeps a response, and drops others until all are within the bounds."""
+        said = sum(len(item.content) for item in (*record.inputs, *record.outputs))
+        rows = len(record.inputs) + len(record.outputs) + 1
+        now, runner, until = time.time(), None, None
+        if record.within_s is not None:
+            runner, until = self._file.runner, now + record.within_s
+        with self._writing():
+            number = self._database.execute(
+                "INSERT INTO responses (id, owner, previous, status, runner, until, body, said, size, used)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    record.id, owner, record.previous, record.status, runner, until, record.body, said,
+                    said + len(record.body) + rows * OVERHEAD, now,
+                ),
+            ).lastrowid  # fmt: skip
+            assert number is not None
+            self._insert_items(number, 0, record.inputs, is_output=False)
+            self._insert_items(number, len(record.inputs), record.outputs, is_output=True)
+            self._make_room()
+
+    def begun(self, id: str) -> None:
+        """A response in the background has its first token."""
+        self._database.execute(
+            "UPDATE responses SET status = 'in_progress' WHERE id = ? AND status = 'queued'", (id,)
+        )
+
+    def finish(self, id: str, ending: Ending) -> None:
+        """Of a response in the background, unless it was cancelled or deleted meanwhile."""
+        said = sum(len(item.content) for item in ending.outputs)
+        with self._writing():
+            found = self._database.execute(
+                "SELECT number, body FROM responses WHERE id = ? AND status IN (?, ?)", (id, *OPEN)
+            ).fetchone()
+            if found is None:
+                return
+            number, before = found
+            body = before if ending.body is None else ending.body
+            grown = said + len(ending.outputs) * OVERHEAD + len(body) - len(before)
+            self._database.execute(
+                "UPDATE responses SET status = ?, error = ?, body = ?, said = said + ?, size = size + ?,"
+                " used = ? WHERE number = ?",
+                (ending.status, ending.error, body, said, grown, time.time(), number),
+            )
+            first = self._database.execute(
+                "SELECT coalesce(max(place) + 1, 0) FROM items WHERE response = ?", (number,)
+            ).fetchone()[0]
+            self._insert_items(number, first, ending.outputs, is_output=True)
+            self._make_room()
+
+    def read(self, owner: bytes, id: str) -> bytes:
+        """The response as JSON. Raises Unknown."""
+        number, status, _ = self._found(owner, id)
+        body, error = self._database.execute(
+            "SELECT body, error FROM responses WHERE number = ?", (number,)
+        ).fetchone() or (b"", None)
+        if not body:
+            raise Unknown(id)  # it was deleted just now
+        outputs = self._items(number, "is_output")
+        parts = (
+            body[:-1], b', "status": "', status.encode(), b'", "error": ', error or b"null", b', "output": [',
+            b", ".join(item.content for item in outputs), b"]}",
+        )  # fmt: skip
+        return b"".join(parts)
+
+    def inputs(self, owner: bytes, id: str, after: str | None, limit: int, *, newest_first: bool) -> Page:
+        """Input items, at most `limit`, behind the one of the id `after`. Raises Unknown for either id."""
+        number, _, _ = self._found(owner, id)
+        order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
+        where, values = "response = ? AND NOT is_output", [number]
+        if after is not None:
+            place = self._database.execute(
+                f"SELECT place FROM items WHERE {where} AND id = ?", (number, after)
+            ).fetchone()
+            if place is None:
+                raise Unknown(after)
+            where, values = f"{where} AND place {beyond} ?", [number, place[0]]
+        rows = self._database.execute(
+            f"SELECT id, content FROM items WHERE {where} ORDER BY place {order} LIMIT ?",
+            (*values, limit + 1),
+        )
+        found = [Item(*row) for row in rows]
+        return Page(found[:limit], len(found) > limit)
+
+    def delete(self, owner: bytes, id: str) -> None:
+        """Raises Unknown."""
+        deleted = self._database.execute("DELETE FROM responses WHERE id = ? AND owner = ?", (id, owner))
+        if not deleted.rowcount:
+            raise Unknown(id)
+
+    def cancel(self, owner: bytes, id: str) -> None:
+        """Ends a response in the background; one that was cancelled before stays as it is.
+
+        Raises Unknown, and NotCancelled for one that is not in the background or has ended otherwise.
+        """
+        number, status, runner = self._found(owner, id)
+        if status == "cancelled":
+            return
+        if status not in OPEN:
+            raise NotCancelled(status, runner is not None)
+        changed = self._database.execute(
+            "UPDATE responses SET status = 'cancelled' WHERE number = ? AND status IN (?, ?)", (number, *OPEN)
+        )
+        if not changed.rowcount:  # it has ended between the two
+            raise NotCancelled(self._found(owner, id)[1], True)
+
+    def unwanted(self, ids: Sequence[str]) -> list[str]:
+        """Those of this frontend's open responses that were cancelled or deleted, wherever that was asked."""
+        wanted: set[str] = set()
+        for some in _in_parts(ids):
+            marks = ", ".join("?" * len(some))
+            rows = self._database.execute(
+                f"SELECT id FROM responses WHERE status IN (?, ?) AND id IN ({marks})", (*OPEN, *some)
+            )
+            wanted |= {id for (id,) in rows}
+        return [id for id in ids if id not in wanted]
+
+    def history(self, owner: bytes, id: str, most: int) -> list[bytes]:
+        """All items of a response and of those that it continues, the oldest first.
+
+        Raises Unknown, AncestorGone, NotContinued where the response has no answer, and TooLong where they
+        have more than `most` bytes.
+        """
+        asked = {
+            "id": id, "owner": owner, "since": self._since(), "most": most, "longest": LONGEST_CHAIN,
+        }  # fmt: skip
+        with self._writing():
+            chain = self._database.execute(CHAIN, asked).fetchall()
+            if not chain:
+                raise Unknown(id)
+            if chain[0][2] not in ("completed", "incomplete"):
+                raise NotContinued(self._found(owner, id)[1])
+            _, previous, _, said = chain[-1]
+            if said > most or (previous is not None and len(chain) == LONGEST_CHAIN):
+                raise TooLong
+            if previous is not None:
+                raise AncestorGone(previous)
+            now = time.time()
+            self._database.executemany(
+                "UPDATE responses SET used = ? WHERE number = ? AND used < ?",
+                [(now, number, now - TOUCHED_S) for number, *_ in chain],
+            )
+            return [item.content for number, *_ in reversed(chain) for item in self._items(number, "1")]
+
+    def items(self, owner: bytes, ids: Sequence[str], most: int) -> dict[str, bytes]:
+        """The items of these ids. Raises Unknown, and TooLong where they have more than `most` bytes."""
+        found: dict[str, bytes] = {}
+        size = 0
+        for some in _in_parts(ids):
+            marks = ", ".join("?" * len(some))
+            rows = self._database.execute(
+                "SELECT items.id, items.content FROM items JOIN responses ON number = response"
+                f" WHERE owner = ? AND used >= ? AND items.id IN ({marks}) ORDER BY number",
+                (owner, self._since(), *some),
+            )
+            for id, content in rows:
+                size += len(content) - len(found.get(id, b""))
+                if size > most:
+                    raise TooLong
+                found[id] = content
+        for id in ids:
+            if id not in found:
+                raise Unknown(id)
+        return found
+
+    def sweep(self) -> None:
+        """Deletes responses that are too old."""
+        while True:
+            deleted = self._database.execute(
+                "DELETE FROM responses WHERE number IN"
+                " (SELECT number FROM responses WHERE used < ? ORDER BY used LIMIT ?)",
+                (self._since(), SWEPT),
+            )
+            if deleted.rowcount < SWEPT:
+                return
+
+    def close(self) -> None:
+        self._file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """All or nothing, and nobody else writes meanwhile."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            if self._database.in_transaction:  # some errors have ended it already
+                self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    def _since(self) -> float:
+        return time.time() - self._bounds.age_s
+
+    def _found(self, owner: bytes, id: str) -> tuple[int, str, int | None]:
+        """Number, status and runner. Raises Unknown. One whose frontend has died has failed."""
+        found = self._database.execute(
+            "SELECT number, status, runner, until FROM responses WHERE id = ? AND owner = ? AND used >= ?",
+            (id, owner, self._since()),
+        ).fetchone()
+        if found is None:
+            raise Unknown(id)
+        number, status, runner, until = found
+        if status not in OPEN or (self._file.lives(runner) and time.time() < until):
+            return number, status, runner
+        self._database.execute(
+            "UPDATE responses SET status = 'failed', error = ? WHERE number = ? AND status IN (?, ?)",
+            (LOST, number, *OPEN),
+        )
+        return number, "failed", runner
+
+    def _items(self, number: int, condition: str) -> list[Item]:
+        rows = self._database.execute(
+            f"SELECT id, content FROM items WHERE response = ? AND {condition} ORDER BY place", (number,)
+        )
+        return [Item(*row) for row in rows]
+
+    def _insert_items(self, number: int, first: int, items: Sequence[Item], *, is_output: bool) -> None:
+        self._database.executemany(
+            "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
+            [(number, place, is_output, *item) for place, item in enumerate(items, first)],
+        )
+
+    def _make_room(self) -> None:
+        """Whoever has most loses what it has used least of late, so nobody drives others' responses out."""
+        while self._one("SELECT coalesce(sum(bytes), 0) FROM owners") > self._bounds.size:
+            owner = self._one("SELECT owner FROM owners ORDER BY bytes DESC LIMIT 1")
+            self._database.execute(
+                "DELETE FROM responses WHERE number ="
+                " (SELECT number FROM responses WHERE owner = ? ORDER BY used, number LIMIT 1)",
+                (owner,),
+            )
+
+    def _one(self, query: str) -> Any:
+        return self._database.execute(query).fetchone()[0]
+
+
+def _in_parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + IDS] for start in range(0, len(ids), IDS))
