@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from nic_frontend import errors
-from nic_frontend.endpoints import OPEN_PATHS, PREFIXES, Endpoints, Handler
+from nic_frontend.endpoints import OPEN_PATHS, Endpoints, pattern_of
 from nic_frontend.errors import ApiError, ClientGone, anthropic_body
 from nic_frontend.http.asgi import Receive, Scope, Send, respond, respond_json
 from nic_frontend.http.clients import client_of
@@ -16,6 +16,7 @@ from nic_frontend.http.wrong_keys import WrongKeys
 from nic_frontend.observe.access_log import log_request
 from nic_frontend.observe.request_record import RequestRecord, record_of
 from nic_frontend.options import FrontendOptions
+from nic_frontend.response_endpoints import Handler
 from nic_frontend.service import Service
 
 log = logging.getLogger(__name__)
@@ -97,23 +98,24 @@ class App:
     def _route(self, scope: Scope) -> Handler:
         """Raises ApiError 401, 404 or 405."""
         path = scope["path"]
-        place = next((prefix for prefix in PREFIXES if path.startswith(prefix)), path)
+        place = pattern_of(path)
         if place not in OPEN_PATHS:
             key = record_of(scope).key = self._service.keys.check(scope)
             own = key is not None and key.name is not None  # one key for everybody tells nobody apart
             scope["client_number"] = client_of(scope, key.digest if key and own else None)
-        route = self._routes.get(place)
-        if route is None:
+        methods = self._routes.get(place)
+        if methods is None:
             raise errors.unknown_url(scope["method"], path)
-        allowed = ("GET", "HEAD") if route.method == "GET" else (route.method,)
-        if scope["method"] not in allowed:
+        handler = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if handler is None:
+            allowed = [other for method in methods for other in (method, *(["HEAD"] * (method == "GET")))]
             raise ApiError(
                 405,
-                f"{path} takes {route.method}, not {scope['method']}",
+                f"{path} takes {' and '.join(methods)}, not {scope['method']}",
                 code="method_not_allowed",
                 headers={"allow": ", ".join(allowed)},
             )
-        return route.handler
+        return handler
 
 
 def hosts_of(options: FrontendOptions, needs_key: bool) -> tuple[str, ...] | None:

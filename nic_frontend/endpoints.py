@@ -8,9 +8,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from nic_frontend import errors
+from nic_frontend import errors, response_endpoints
 from nic_frontend.api import contradictions, openapi
 from nic_frontend.api.call import Call
 from nic_frontend.api.chat import parse_chat
@@ -36,33 +36,41 @@ from nic_frontend.http.asgi import (
     respond,
     respond_json,
 )
+from nic_frontend.http.bodies import Body
 from nic_frontend.observe.page.document import files
 from nic_frontend.observe.request_record import record_of
 from nic_frontend.observe.server_info import load, server_info
 from nic_frontend.observe.step_trace import StepTrace
+from nic_frontend.response_endpoints import Handler, ResponseEndpoints, owner_of
 from nic_frontend.ring.request import Mailbox, Request
 from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
 from ringbuffer.version import version
 
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 Asked = Callable[[dict[str, Any], Served], Awaitable[Any]]
 
-MODEL = "/v1/models/"  # and the model's name
+MODELS = "/v1/models/"  # and the model's name
+MODEL = MODELS + "{model}"
 PROFILE_S = 2.0  # where the query does not say how long
 PAGE_FILES = "/page/"  # and a file's name
+PAGE_FILE = PAGE_FILES + "{file}"
 METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 HTML_TYPE = (b"content-type", b"text/html; charset=utf-8")
-PREFIXES = (MODEL, PAGE_FILES)  # what follows them is part of the URL, and their handlers read it
-OPEN_PATHS = ("/", PAGE_FILES, "/health", "/metrics", "/ping")  # need no key
+OPEN_PATHS = ("/", PAGE_FILE, "/health", "/metrics", "/ping")  # need no key
 
 
-class Route(NamedTuple):
-    method: str
-    handler: Handler
+def pattern_of(path: str) -> str:
+    """The path as `routes` has it: with a name in braces where it may be any."""
+    if path.startswith(MODELS):
+        return MODEL
+    if path.startswith(PAGE_FILES):
+        return PAGE_FILE
+    return response_endpoints.pattern_of(path) or path
 
 
 class Endpoints:
+    """`routes` are by pattern and method."""
+
     def __init__(self, service: Service) -> None:
         self._service = service
         self._created = int(time.time())
@@ -74,7 +82,7 @@ class Endpoints:
             "/ping": self._health,
             "/metrics": self._metrics,
             "/": self._page,
-            PAGE_FILES: self._page,
+            PAGE_FILE: self._page,
             "/live": self._live,
             "/load": self._load,
             "/server_info": self._server_info,
@@ -96,8 +104,9 @@ class Endpoints:
             "/tokenize": self._asking(tokenize),
             "/detokenize": self._asking(detokenize),
         }
-        self.routes = {path: Route("GET", handler) for path, handler in get.items()}
-        self.routes |= {path: Route("POST", handler) for path, handler in post.items()}
+        self.routes: dict[str, dict[str, Handler]] = {path: {"GET": handler} for path, handler in get.items()}
+        self.routes |= {path: {"POST": handler} for path, handler in post.items()}
+        self.routes |= ResponseEndpoints(service).routes
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._service.tracker.down is not None:
@@ -156,7 +165,7 @@ class Endpoints:
         await respond_json(send, 200, {"object": "list", "data": models})
 
     async def _model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = scope["path"].removeprefix(MODEL)
+        name = scope["path"].removeprefix(MODELS)
         self._check_model(name)
         await respond_json(send, 200, self._model_object(name))
 
@@ -181,9 +190,9 @@ class Endpoints:
             )  # fmt: skip
 
     @asynccontextmanager
-    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[tuple[dict[str, Any], int]]:
-        """The request's object, and how many bytes it came in. Its memory counts until nobody needs it any
-        more. Raises ApiError 429 before it is read where the request's key has used up a limit.
+    async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[tuple[dict[str, Any], Body]]:
+        """The request's object, and the memory that it came in, which counts until nobody needs it any more.
+        Raises ApiError 429 before it is read where the request's key has used up a limit.
         """
         options = self._service.options
         self._service.budgets.check(record_of(scope).key)
@@ -194,29 +203,28 @@ class Endpoints:
             body = parse_object(content)
             await asyncio.sleep(0)  # other calls' turn
             self._check_model(body.get("model") or None)  # without a name it means the one that is served
-            yield body, held.size
+            yield body, held
 
     def _asking(self, answer: Asked) -> Handler:
         """An endpoint that answers by itself."""
 
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-            async with self._body(scope, receive) as (body, size):
-                with self._service.budgets.admitted(record_of(scope).key, [], size):
-                    answered = await answer(body, self._served_to(scope, receive, admitted=True))
+            async with self._body(scope, receive) as (body, held):
+                with self._service.budgets.admitted(record_of(scope).key, [], held.size):
+                    answered = await answer(body, self._served_to(scope, receive, held, admitted=True))
             await respond_json(send, 200, answered)
 
         return handler
 
-    def _served_to(self, scope: Scope, receive: Receive, *, admitted: bool = False) -> Served:
+    def _served_to(self, scope: Scope, receive: Receive, held: Body, *, admitted: bool = False) -> Served:
         """The model as one request sees it, which its key's limits have `admitted` or not yet."""
         service, key = self._service, record_of(scope).key
-        return service.served.to(
-            Asker(
-                scope["client_number"],
-                lambda: disconnected(receive),
-                lambda: service.budgets.working(key, admitted=admitted),
-            )
+        asker = Asker(
+            scope["client_number"],
+            lambda: disconnected(receive),
+            lambda: service.budgets.working(key, admitted=admitted),
         )
+        return service.served.to(asker, service.memory(owner_of(scope), held.grow))
 
     def _generating(self, parse: Parser) -> Handler:
         """An endpoint that the model answers."""
@@ -224,16 +232,25 @@ class Endpoints:
         async def handler(scope: Scope, receive: Receive, send: Send) -> None:
             arrived = time.perf_counter()
             service = self._service
-            async with self._body(scope, receive) as (body, _):
+            async with self._body(scope, receive) as (body, held):
                 fill_in(body, service.sampling_defaults)
-                job = await parse(body, self._served_to(scope, receive))
+                job = await parse(body, self._served_to(scope, receive, held))
             requests = self._requests(job, arrived, scope["client_number"])
             contradictions.check(requests[0], job.grammars.param, service.served)
             record = record_of(scope)
             record.requests = requests
             call = Call(job, requests, service.tokenizer, service.tracker, service.metrics)
-            with service.budgets.admitted(record.key, requests):
-                await call.run(receive, send, arrived, service.options.request_timeout_s)
+
+            async def compute(receive: Receive, send: Send) -> None:
+                with service.budgets.admitted(record.key, requests):
+                    await call.run(receive, send, arrived, service.options.request_timeout_s)
+
+            if job.kept is None or not job.kept.in_background:
+                await compute(receive, send)
+                return
+            assert service.background is not None
+            queued = await service.background.begin(job.kept, compute)
+            await respond_json(send, 200, queued, job.warning_headers())
 
         return handler
 

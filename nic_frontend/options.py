@@ -51,6 +51,11 @@ class FrontendOptions:
     ] = ()  # addresses and networks whose X-Forwarded-For is believed; "*": all
     allowed_origins: tuple[str, ...] | None = None  # whose pages a browser lets read answers; "*": all
 
+    store_responses: Path | None = None  # the file that stores responses; None: none are stored
+    store_bytes: int = 1 << 30  # of all stored responses
+    response_age_days: float = 30.0  # of what is stored, since it was used last, and of sealed reasoning
+    seal_key: bytes | None = field(default=None, repr=False)  # seals reasoning; default: one of its own
+
     chat_template: Path | None = None  # a file of Jinja in the place of the model directory's
     tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"
     reasoning_parser: str = "auto"  # and what it thinks

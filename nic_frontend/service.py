@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from nic_frontend.api.background import Background
 from nic_frontend.api.limits import Limits
+from nic_frontend.api.memory import Memory
 from nic_frontend.api.sampling_defaults import read_defaults
 from nic_frontend.api.served import Served
 from nic_frontend.compiling.store import Grammars
@@ -34,6 +37,9 @@ from nic_frontend.ring.ring_thread import RingThread
 from nic_frontend.ring.scrubber import Scrubber
 from nic_frontend.ring.slot_tracker import SlotTracker
 from nic_frontend.ring.token_reader import TokenReader
+from nic_frontend.store.records import Bounds as StoreBounds
+from nic_frontend.store.seal import Seal
+from nic_frontend.store.store import Store
 from nic_frontend.templates.renderer import Bounds, open_renderer
 from nic_frontend.text.tokenizer import Tokenizer
 from nic_frontend.text.tokenizer_trial import try_tokenizer
@@ -164,6 +170,7 @@ class Service:
             self.grammars = Grammars(longest_grammar, self.metrics, self.tokenizer.special_texts)
             owned.callback(self.grammars.close)
             self._serve_model(owned)
+            self._remember(owned)
             self.lease.acquire(options.grant_timeout_s)
             owned.callback(self.lease.give_back)
             self._ring_thread = RingThread()
@@ -193,6 +200,28 @@ class Service:
         self.served = Served(
             self.model, self.tokenizer, self.limits, self._parsers(), self.template, self.grammars
         )
+
+    def _remember(self, owned: contextlib.ExitStack) -> None:
+        """What is stored of responses, and what clients keep of them."""
+        options = self.options
+        age_s = options.response_age_days * 86400
+        self._seal = Seal(
+            options.seal_key or secrets.token_bytes(32), model_fingerprint(options.model_dir), age_s
+        )
+        self.store: Store | None = None
+        self.background: Background | None = None
+        if options.store_responses is not None:
+            self.store = Store(options.store_responses, StoreBounds(options.store_bytes, age_s))
+            owned.callback(self.store.close)
+            self.background = Background(self.store)
+
+    def memory(self, owner: bytes, hold: Callable[[int], None]) -> Memory:
+        """What `owner` may remember; `hold` counts the memory that it takes (api/memory.py)."""
+        options = self.options
+        return Memory(
+            self.store.of(owner) if self.store else None,
+            self._seal, owner, options.max_body_bytes, options.request_timeout_s, hold,
+        )  # fmt: skip
 
     def _share_figures(self, owned: contextlib.ExitStack) -> None:
         """With the other frontends of this host. The last of them removes the segment."""
@@ -258,13 +287,19 @@ class Service:
         runs = [self._monitor.run, self._reporter.run, self._watch_tokenizer]
         if self._watchdog is not None:
             runs.append(self._watchdog.run)
+        if self.store is not None and self.background is not None:
+            runs += [self.store.run, self.background.run]
         self._tasks += [asyncio.create_task(run()) for run in runs]
 
     async def _watch_tokenizer(self) -> None:
         self._give_up(await self.tokenizer.stuck())
 
     async def stop(self) -> None:
-        """Cancels what is open, waits a bounded time for its slots, and gives the lease back."""
+        """Cancels what is open, waits a bounded time for its slots, and gives the lease back. What is
+        computed in the background has the same time to end in as what clients wait for.
+        """
+        if self.background is not None:
+            await self.background.end(self.options.drain_timeout_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -67,8 +67,14 @@ class Call:
     async def _collect(self, send: Send, answer: Answer) -> None:
         while not self._choices.finished:
             await self._choices.shown(answer.add)
+        await self._keep()
         sends = partial(self._send, send)
         await respond_json(sends, 200, answer.whole(self._choices.usage()), self._job.warning_headers())
+
+    async def _keep(self) -> None:
+        """Before its client knows that the answer is complete, and may refer to it."""
+        if self._job.kept is not None:
+            await self._job.kept.keep(self._choices.usage())
 
     async def _stream(self, send: Send, answer: Answer) -> None:
         headers = [*STREAM, *encoded(self._job.warning_headers())]
@@ -81,6 +87,7 @@ class Call:
                     await self._send_text(send, text)
                     silence.broken()
                 if self._choices.finished:
+                    await self._keep()
                     break
                 text = await self._all_but_last(send, await self._choices.shown(answer.events))
                 if silence.is_long:

@@ -38,11 +38,9 @@ UNSUPPORTED: Neutral = {
     "web_search_options": (None,),
 }
 UNSUPPORTED_IN_RESPONSES: Neutral = {
-    "background": (None, False),
     "conversation": (None,),
     "max_tokens": (None,),
     "max_tool_calls": (None,),
-    "previous_response_id": (None,),
     "prompt": (None,),
 }
 UNSUPPORTED_IN_MESSAGES: Neutral = {"container": (None,), "mcp_servers": (None, [])}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nic_frontend.api.answer import Answer
 from nic_frontend.api.constraint import NO_BLOCKS, Blocks, check_ends
+from nic_frontend.api.keep import Kept
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.served import Served
@@ -32,6 +33,7 @@ class Job:
     conclusion: list[int] = field(default_factory=list)  # tokens that end a model's thinking
     grammars: Blocks = NO_BLOCKS  # what the answers are held to
     warnings: list[str] = field(default_factory=list)
+    kept: Kept | None = None  # where the answer is stored
 
     def __post_init__(self) -> None:
         check_ends(self.parameters.sampling, self.grammars)

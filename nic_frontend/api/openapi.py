@@ -34,62 +34,92 @@ BUSY = {
     503: "The backend is not serving.",
 }
 KEY = {401: BAD_BODY[401]}
+RESPONSE = "/v1/responses/{response_id}"
+UNKNOWN_RESPONSE = {
+    400: "This cannot be done with this response.",
+    401: BAD_BODY[401],
+    404: "There is no such response of this key.",
+    503: "The store cannot be used.",
+}
+PAGES = (
+    {"name": "after", "in": "query", "schema": {"type": "string"}},
+    {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100}},
+    {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
+)
+SECONDS = {
+    "name": "seconds",
+    "in": "query",
+    "description": "How long, at most 60; 2 by default.",
+    "schema": {"type": "number"},
+}
 UNKNOWN_MODEL = {status: BAD_BODY[status] for status in (401, 404)}
 
 
 class Operation(NamedTuple):
     summary: str
-    request: type | None
+    request: type | None  # the model of its body
     answer: type | str  # a model, or a media type
     failures: dict[int, str]
     streams: bool = False
-    query: dict[str, str] | None = None  # numbers that the query may have, and what they are
+    queries: tuple[dict[str, Any], ...] = ()  # what the URL may ask for
 
 
 def generating(summary: str, request: type, answer: type) -> Operation:
     return Operation(summary, request, answer, BAD_BODY | BUSY, True)
 
 
-OPERATIONS: dict[str, Operation] = {
-    "/v1/completions": generating("Completes prompts.", CompletionRequest, answers.Completion),
-    "/v1/chat/completions": generating("Answers messages.", ChatRequest, answers.ChatCompletion),
-    "/v1/responses": generating("Answers input; stores nothing.", ResponsesRequest, answers.Response),
-    "/v1/messages": generating("Answers messages, as Anthropic's API.", MessagesRequest, answers.Message),
-    "/v1/messages/count_tokens": Operation(
+OPERATIONS: dict[str, Operation] = {  # by method and path
+    "POST /v1/completions": generating("Completes prompts.", CompletionRequest, answers.Completion),
+    "POST /v1/chat/completions": generating("Answers messages.", ChatRequest, answers.ChatCompletion),
+    "POST /v1/responses": generating(
+        "Answers input, and stores the answer where it may.", ResponsesRequest, answers.Response
+    ),
+    f"GET {RESPONSE}": Operation("A stored response.", None, answers.Response, UNKNOWN_RESPONSE),
+    f"DELETE {RESPONSE}": Operation("Deletes one.", None, answers.DeletedResponse, UNKNOWN_RESPONSE),
+    f"POST {RESPONSE}/cancel": Operation(
+        "Ends one that is computed in the background.", None, answers.Response, UNKNOWN_RESPONSE
+    ),
+    f"GET {RESPONSE}/input_items": Operation(
+        "What one was asked.", None, answers.InputItems, UNKNOWN_RESPONSE, queries=PAGES
+    ),
+    "POST /v1/messages": generating(
+        "Answers messages, as Anthropic's API.", MessagesRequest, answers.Message
+    ),
+    "POST /v1/messages/count_tokens": Operation(
         "Counts the tokens of messages.", CountRequest, answers.TokenCount, BAD_BODY
     ),
-    "/v1/completions/render": Operation(
+    "POST /v1/completions/render": Operation(
         "The tokens of prompts.", CompletionRequest, "application/json", BAD_BODY
     ),
-    "/v1/chat/completions/render": Operation(
+    "POST /v1/chat/completions/render": Operation(
         "The tokens of messages.", ChatRequest, "application/json", BAD_BODY
     ),
-    "/tokenize": Operation("The tokens of a text.", TokenizeRequest, answers.Tokens, BAD_BODY),
-    "/detokenize": Operation("The text of tokens.", DetokenizeRequest, answers.Text, BAD_BODY),
-    "/v1/models": Operation("The model that is served.", None, answers.ModelList, KEY),
-    "/v1/models/{model}": Operation("The model of this name.", None, answers.Model, UNKNOWN_MODEL),
-    "/health": Operation("Whether requests are served.", None, answers.Status, {503: BUSY[503]}),
-    "/ping": Operation("The same.", None, answers.Status, {503: BUSY[503]}),
-    "/version": Operation("The version of this server.", None, answers.Version, KEY),
-    "/metrics": Operation("Counters and histograms for Prometheus.", None, "text/plain", {}),
-    "/": Operation("A page to chat with the model, and to watch the machine.", None, "text/html", {}),
-    "/page/{file}": Operation(
+    "POST /tokenize": Operation("The tokens of a text.", TokenizeRequest, answers.Tokens, BAD_BODY),
+    "POST /detokenize": Operation("The text of tokens.", DetokenizeRequest, answers.Text, BAD_BODY),
+    "GET /v1/models": Operation("The model that is served.", None, answers.ModelList, KEY),
+    "GET /v1/models/{model}": Operation("The model of this name.", None, answers.Model, UNKNOWN_MODEL),
+    "GET /health": Operation("Whether requests are served.", None, answers.Status, {503: BUSY[503]}),
+    "GET /ping": Operation("The same.", None, answers.Status, {503: BUSY[503]}),
+    "GET /version": Operation("The version of this server.", None, answers.Version, KEY),
+    "GET /metrics": Operation("Counters and histograms for Prometheus.", None, "text/plain", {}),
+    "GET /": Operation("A page to chat with the model, and to watch the machine.", None, "text/html", {}),
+    "GET /page/{file}": Operation(
         "A script or style of that page.", None, "text/javascript", {404: "There is no such file."}
     ),
-    "/live": Operation(
+    "GET /live": Operation(
         "What that page shows of the machine.", None, "application/json", KEY | {503: BUSY[503]}
     ),
-    "/load": Operation("How much the server has to do.", None, "application/json", KEY),
-    "/server_info": Operation("What is served, and with which options.", None, "application/json", KEY),
-    "/profile": Operation(
+    "GET /load": Operation("How much the server has to do.", None, "application/json", KEY),
+    "GET /server_info": Operation("What is served, and with which options.", None, "application/json", KEY),
+    "GET /profile": Operation(
         "The steps of the next seconds as a Chrome trace.",
         None,
         "application/json",
         KEY | {400: "There is no such time.", 409: "A trace is being taken."},
-        query={"seconds": "How long, at most 60; 2 by default."},
+        queries=(SECONDS,),
     ),
-    "/openapi.json": Operation("This document.", None, "application/json", KEY),
-    "/docs": Operation("This document as a page.", None, "text/html", KEY),
+    "GET /openapi.json": Operation("This document.", None, "application/json", KEY),
+    "GET /docs": Operation("This document as a page.", None, "text/html", KEY),
 }
 
 
@@ -100,11 +130,15 @@ def document(version: str, root_path: str = "") -> dict[str, Any]:
     models |= {operation.answer for operation in OPERATIONS.values() if isinstance(operation.answer, type)}
     ordered = sorted(models | {answers.Error, answers.AnthropicError}, key=lambda model: model.__name__)
     _, schemas = msgspec.json.schema_components(ordered, ref_template=TEMPLATE)
+    paths: dict[str, dict[str, Any]] = {}
+    for name, operation in OPERATIONS.items():
+        method, path = name.split(" ")
+        paths.setdefault(path, {})[method.lower()] = _operation(path, operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": "blink", "version": version, "description": "See docs/api.md."},
         "servers": [{"url": root_path or "/"}],
-        "paths": {path: _path(path, operation) for path, operation in OPERATIONS.items()},
+        "paths": paths,
         "components": {
             "schemas": schemas,
             "securitySchemes": {
@@ -115,25 +149,18 @@ def document(version: str, root_path: str = "") -> dict[str, Any]:
     }
 
 
-def _path(path: str, operation: Operation) -> dict[str, Any]:
+def _operation(path: str, operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {"summary": operation.summary, "responses": _responses(path, operation)}
     if 401 in operation.failures:
         found["security"] = KEYS
-    if parameter := re.search(r"{(\w+)}", path):
-        schema = {"type": "string", "minLength": 1}
-        found["parameters"] = [{"name": parameter[1], "in": "path", "required": True, "schema": schema}]
-    if operation.query is not None:
-        found["parameters"] = [
-            {"name": name, "in": "query", "description": text, "schema": {"type": "number"}}
-            for name, text in operation.query.items()
-        ]
-    if operation.request is None:
-        return {"get": found}
-    found["requestBody"] = {
-        "required": True,
-        "content": {"application/json": {"schema": _ref(operation.request)}},
-    }
-    return {"post": found}
+    of_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    parameters = [{"name": name, **of_path} for name in re.findall(r"{(\w+)}", path)]
+    if parameters or operation.queries:
+        found["parameters"] = [*parameters, *operation.queries]
+    if operation.request is not None:
+        content = {"application/json": {"schema": _ref(operation.request)}}
+        found["requestBody"] = {"required": True, "content": content}
+    return found
 
 
 def _responses(path: str, operation: Operation) -> dict[str, Any]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from nic_frontend.api.answer import Events, Usage, compact
+from nic_frontend.api.answer import Control, Events, Usage, compact
 from nic_frontend.api.block_answer import BlockAnswer
 from nic_frontend.api.logprobs import TokenTexts, Told, Words, chat_entries, entries_of
 from nic_frontend.api.parameters import Parameters
@@ -19,6 +20,7 @@ from nic_frontend.errors import ApiError
 from nic_frontend.http.long_json import pieces
 from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
 from nic_frontend.parsing.splitter import Splitter
+from nic_frontend.ring.request import Request
 
 Item = dict[str, Any]
 PREFIXES = {Text: "msg_", Reasoning: "rs_", CallStart: "fc_"}
@@ -47,13 +49,16 @@ class ResponsesAnswer(BlockAnswer):
         self._told: dict[int, list[Told]] = defaultdict(list)  # by part
         self._sequence = 0
         self._ids: list[str] = []  # of the items
+        self.is_submitted = asyncio.Event()
+        self.stored = False  # where it is found again by its id
+        self.sealed: Callable[[str], str | None] | None = None  # thoughts, for clients that bring them back
+        self._seals: dict[int, str | None] = {}  # of what was thought, by part
         values = parameters.sampling.values
         self._response = {
             "id": "resp_" + secrets.token_hex(24),
             "object": "response",
             "created_at": int(time.time()),
-            "status": "in_progress",
-            "background": False,
+            "background": bool(request.background),
             "error": None,
             "incomplete_details": None,
             "instructions": request.instructions,
@@ -62,9 +67,8 @@ class ResponsesAnswer(BlockAnswer):
             "model": model,
             "output": [],
             "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "previous_response_id": request.previous_response_id,
             "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
-            "store": False,
             "temperature": values["temperature"],
             "text": {"format": {"type": "text"}} | (body.get("text") or {}),
             "tool_choice": body.get("tool_choice") or "auto",
@@ -74,6 +78,14 @@ class ResponsesAnswer(BlockAnswer):
             "truncation": "disabled",
             "usage": None,
         }
+
+    @property
+    def id(self) -> str:
+        return str(self._response["id"])
+
+    def begin(self, requests: list[Request], control: Control) -> None:
+        super().begin(requests, control)
+        self.is_submitted.set()
 
     def _event(self, kind: str, **fields: Any) -> str:
         self._sequence += 1
@@ -88,7 +100,11 @@ class ResponsesAnswer(BlockAnswer):
 
     def opening(self) -> Events:
         kinds = ("response.created", "response.in_progress")
-        return [self._long_event(kind, response=self._response) for kind in kinds]
+        return [self._long_event(kind, response=self.state("in_progress")) for kind in kinds]
+
+    def state(self, status: str) -> dict[str, Any]:
+        """The response without its output."""
+        return {**self._response, "store": self.stored, "status": status}
 
     def _id(self, part: Part) -> str:
         index = part.index
@@ -109,8 +125,16 @@ class ResponsesAnswer(BlockAnswer):
             return {**item, "type": "function_call", **call}
         content = [] if empty else [self._content(part)]
         if part.kind is Reasoning:
-            return {**item, "type": "reasoning", "summary": [], "content": content}
+            return {**item, "type": "reasoning", "summary": [], "content": content, **self._seal(part, empty)}
         return {**item, "role": "assistant", "content": content}
+
+    def _seal(self, part: Part, empty: bool) -> dict[str, str | None]:
+        """What a complete thought becomes where the client wants to bring it back. It is sealed once."""
+        if self.sealed is None or empty:
+            return {}
+        if part.index not in self._seals:
+            self._seals[part.index] = self.sealed(part.text)
+        return {"encrypted_content": self._seals[part.index]}
 
     def _content(self, part: Part, *, empty: bool = False) -> Item:
         text = "" if empty else part.text
@@ -174,8 +198,7 @@ class ResponsesAnswer(BlockAnswer):
     def whole(self, usage: Usage) -> dict[str, Any]:
         cut = self.finish_reason == "length"
         return {
-            **self._response,
-            "status": "incomplete" if cut else "completed",
+            **self.state("incomplete" if cut else "completed"),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [self._item(part, self._status(part)) for part in self.parts.listed],
             "usage": self._usage(usage),
@@ -195,10 +218,13 @@ class ResponsesAnswer(BlockAnswer):
         return [self._long_event(f"response.{response['status']}", response=response)]
 
     def failed(self, error: ApiError) -> str:
-        told: Any = error.body["error"]
-        failure = {"code": told["code"] or "server_error", "message": told["message"]}
-        response = {**self._response, "status": "failed", "error": failure}
-        return self._event("response.failed", response=response)
+        return self._event("response.failed", response=self.state("failed") | {"error": failure_of(error)})
+
+
+def failure_of(error: ApiError) -> dict[str, str]:
+    """As a response tells it."""
+    told: Any = error.body["error"]
+    return {"code": told["code"] or "server_error", "message": told["message"]}
 
 
 def _told_tool(tool: FunctionTool) -> Item:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.logprobs import TokenTexts
+from nic_frontend.api.memory import Memory
 from nic_frontend.compiling.store import ANYBODY, Asker, Grammars
 from nic_frontend.parsing.registry import Parsers
 from nic_frontend.templates.renderer import Renderer
@@ -21,10 +22,11 @@ class Served:
     template: Renderer | None  # of chats
     grammars: Grammars
     asker: Asker = ANYBODY  # of the request
+    memory: Memory | None = None  # of whoever asks; only /v1/responses has use for it
 
-    def to(self, asker: Asker) -> Served:
+    def to(self, asker: Asker, memory: Memory | None = None) -> Served:
         """The same for one request."""
-        return replace(self, asker=asker)
+        return replace(self, asker=asker, memory=memory)
 
     def texts(self, *, by_id: bool | None = False) -> TokenTexts:
         """Of the model's tokens."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nic_frontend.http.asgi import Header, Scope, header
 
 EVERY = "*"
-METHODS = b"GET, POST"
+METHODS = b"GET, POST, DELETE"
 MAX_AGE_S = b"600"  # that a browser may remember a preflight's answer
 
 

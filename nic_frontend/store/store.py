@@ -45,14 +45,8 @@ class Store:
     def of(self, owner: bytes) -> OwnResponses:
         return OwnResponses(self, owner)
 
-    async def insert(self, owner: bytes, record: Record) -> None:
-        await self.ask(lambda database: database.insert(owner, record))
-
     async def begun(self, id: str) -> None:
         await self.ask(lambda database: database.begun(id))
-
-    async def finish(self, id: str, ending: Ending) -> None:
-        await self.ask(lambda database: database.finish(id, ending))
 
     async def unwanted(self, ids: list[str]) -> list[str]:
         return await self.ask(lambda database: database.unwanted(ids))
@@ -80,7 +74,10 @@ class OwnResponses:
         self._owner = owner
 
     async def insert(self, record: Record) -> None:
-        await self._store.insert(self._owner, record)
+        await self._store.ask(lambda database: database.insert(self._owner, record))
+
+    async def finish(self, id: str, ending: Ending) -> None:
+        await self._store.ask(lambda database: database.finish(id, ending))
 
     async def read(self, id: str) -> bytes:
         return await self._store.ask(lambda database: database.read(self._owner, id))

@@ -11,7 +11,7 @@ from harness import CHAT, COMPLETION, Frontend, Speak, StartBackend, StartFronte
 from templates import HERMES
 from tokenizers import Tokenizer
 
-from nic_frontend.endpoints import MODEL, PAGE_FILES, PREFIXES, Endpoints, root_of
+from nic_frontend.endpoints import Endpoints, root_of
 from ringbuffer.version import version
 
 pytestmark = pytest.mark.usefixtures("kept_frontend")
@@ -84,11 +84,13 @@ def test_version_and_ping(frontend: Frontend) -> None:
 
 
 def test_head_wherever_get_is(frontend: Frontend) -> None:
-    for path, route in Endpoints(frontend.service).routes.items():
-        if route.method != "GET":
+    for pattern, methods in Endpoints(frontend.service).routes.items():
+        path = pattern.replace("{model}", "tiny").replace("{file}", "main.js")
+        if "GET" not in methods:
             assert frontend.client.head(path).status_code == 405
             continue
-        path += {MODEL: "tiny", PAGE_FILES: "main.js"}.get(path, "")
+        if "{response_id}" in path:  # nothing is stored there
+            continue
         head, get = frontend.client.head(path), frontend.client.get(path)
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"] == get.headers["content-type"]
@@ -102,8 +104,9 @@ def test_head_wherever_get_is(frontend: Frontend) -> None:
 def test_the_document_lists_what_is_served(frontend: Frontend) -> None:
     document = frontend.client.get("/openapi.json").json()
     served = {
-        (path + {MODEL: "{model}", PAGE_FILES: "{file}"}.get(path, ""), route.method.lower())
-        for path, route in Endpoints(frontend.service).routes.items()
+        (path, method.lower())
+        for path, methods in Endpoints(frontend.service).routes.items()
+        for method in methods
     }
     assert {(path, method) for path, methods in document["paths"].items() for method in methods} == served
     text = frontend.client.get("/openapi.json").text
@@ -117,11 +120,14 @@ def test_the_page_of_the_api_lists_every_endpoint(frontend: Frontend) -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
     listed = {
         path
-        for row in re.findall(r"^\| `(?:GET|POST) .*", text, re.MULTILINE)
-        for path in re.findall(r"`(?:GET |POST )?(/[^`]*)`", row)
+        for row in re.findall(r"^\| `(?:GET|POST|DELETE) .*", text, re.MULTILINE)
+        for path in re.findall(r"`(?:GET |POST |DELETE )?(/[^`]*)`", row)
     }
-    served = Endpoints(frontend.service).routes
-    assert listed == {path + "NAME" if path in PREFIXES else path for path in served}
+    served = {
+        path.replace("{model}", "NAME").replace("{file}", "NAME").replace("{response_id}", "ID")
+        for path in Endpoints(frontend.service).routes
+    }
+    assert listed == served
 
 
 def test_new_endpoints_need_the_key(start_backend: StartBackend, start_frontend: StartFrontend) -> None:

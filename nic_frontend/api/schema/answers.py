@@ -149,23 +149,44 @@ class IncompleteDetails(Struct):
     reason: Literal["max_output_tokens"]
 
 
+class ResponseError(Struct):
+    code: str
+    message: str
+
+
 class Response(Struct):
     id: str
     object: Literal["response"]
     created_at: int
-    status: Literal["completed", "incomplete"]
-    error: None
+    status: Literal["completed", "incomplete", "queued", "in_progress", "failed", "cancelled"]
+    background: bool
+    previous_response_id: str | None
+    error: ResponseError | None
     incomplete_details: IncompleteDetails | None
     instructions: str | None
     model: str
     output: list[dict[str, Any]]
     parallel_tool_calls: bool
-    store: Literal[False]
+    store: bool
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
     temperature: float
     top_p: float
-    usage: ResponseUsage
+    usage: ResponseUsage | None
+
+
+class DeletedResponse(Struct):
+    id: str
+    object: Literal["response"]
+    deleted: bool
+
+
+class InputItems(Struct):
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
 
 
 class MessageUsage(Struct):

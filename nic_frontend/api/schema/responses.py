@@ -45,6 +45,8 @@ class Refusal(Struct, tag_field="type", tag="refusal"):
 InputPart = InputText | OutputText | SummaryText | ReasoningText | Refusal
 
 
+ID = r"^[!-~]{1,256}$"
+Id = Annotated[str, Meta(pattern=ID)]
 Tool = Annotated[
     dict[str, Any],
     Meta(description="With `type`, `name`, `description`, `parameters`, `strict`. Functions alone are used."),
@@ -52,13 +54,19 @@ Tool = Annotated[
 
 
 class InputItem(Struct, kw_only=True):
-    """A message, a call, the result of one, what was thought, or tools. Its type decides which fields it
-    needs.
+    """A message, a call, the result of one, what was thought, a stored item's id, or tools. Its type decides
+    which fields it needs.
     """
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning", "additional_tools"] = (
-        "message"
-    )
+    type: Literal[
+        "message",
+        "function_call",
+        "function_call_output",
+        "reasoning",
+        "item_reference",
+        "additional_tools",
+    ] = "message"
+    id: str | None = None
     role: Literal["user", "system", "developer", "assistant"] | None = None
     content: str | list[InputPart] | None = None
     call_id: str | None = None
@@ -66,6 +74,7 @@ class InputItem(Struct, kw_only=True):
     arguments: str | None = None
     output: str | list[InputText] | None = None
     summary: list[SummaryText] | None = None
+    encrypted_content: str | None = None
     tools: list[Tool] | None = None
 
 
@@ -113,6 +122,8 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     text: TextOptions | None = None
     truncation: Literal["auto", "disabled"] | None = None
     store: bool | None = None
+    previous_response_id: Id | None = None
+    background: bool | None = None
     metadata: dict[str, str] | None = None
     include: list[str] | None = None
     top_logprobs: Likeliest | None = None

@@ -1,0 +1,210 @@
+"""What a response is answered from: the conversation that it continues, the stored items that it refers to,
+the thoughts that it brings sealed, and the items that are its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from nic_frontend.api.items import check_items
+from nic_frontend.api.memory import FLAG, Memory
+from nic_frontend.api.schema.responses import ID, InputItem, ReasoningText, ResponsesRequest
+from nic_frontend.errors import ApiError, bad_request
+from nic_frontend.http.json_text import TooMuch, read_json
+from nic_frontend.store.records import AncestorGone, Item, NotContinued, TooLong, Unknown
+from nic_frontend.store.seal import NotOpened
+from ringbuffer.model_file import shown
+
+PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
+TURN_BYTES = 1 << 18  # that are written before other calls have their turn
+PREVIOUS = "previous_response_id"
+
+
+@dataclass(frozen=True)
+class Recalled:
+    items: list[InputItem]  # of the whole conversation
+    own: list[Item] = field(default_factory=list)  # the request's, as they are stored; none where nothing is
+
+
+def new_id(kind: str) -> str:
+    """Of an item of this type."""
+    return PREFIXES.get(kind, "item_") + secrets.token_hex(24)
+
+
+def is_id(text: str | None) -> bool:
+    """Whether items of this id can be found again; clients may have chosen any."""
+    return text is not None and re.search(ID, text) is not None
+
+
+def is_stored(request: ResponsesRequest, memory: Memory) -> bool:
+    return memory.store is not None and request.store is not False
+
+
+def check_memory(request: ResponsesRequest, memory: Memory) -> None:
+    """Raises ApiError 400 where a request asks for what was not stored, or is not going to be."""
+    for name, asked in ((PREVIOUS, request.previous_response_id), ("background", request.background)):
+        if asked and memory.store is None:
+            raise bad_request(
+                f"'{name}' needs stored responses, and this server stores none: it was started without "
+                f"{FLAG}. Send the whole conversation, and wait for its answer",
+                name,
+                "unsupported_parameter",
+            )
+    if request.background and request.store is False:
+        raise bad_request("'background' needs 'store': true", "background", "invalid_value")
+    if request.background and request.stream:
+        raise bad_request(
+            "'stream' is not supported together with 'background': poll GET /v1/responses/ID",
+            "stream",
+            "unsupported_parameter",
+        )
+
+
+async def recall(request: ResponsesRequest, body: dict[str, Any], memory: Memory) -> Recalled:
+    """`body` is the request as it came.
+
+    Raises ApiError 400 or 404 where something is not there, does not belong to whoever asks, or is too much.
+    """
+    text = request.input if isinstance(request.input, str) else None
+    items = [InputItem(role="user", content=text)] if isinstance(request.input, str) else request.input
+    check_items(items)
+    thoughts = _opened(items, memory)
+    await asyncio.sleep(0)  # other calls' turn, as behind each step: there may be many items
+    references = {i: str(item.id) for i, item in enumerate(items) if item.type == "item_reference"}
+    found = await _referred(references, memory)
+    if not (is_stored(request, memory) or request.previous_response_id or references):
+        return Recalled(items)
+    given = [_message(text)] if text is not None else body["input"]
+    own = await _written(given, thoughts, found)
+    earlier = await _history(request.previous_response_id, memory) if request.previous_response_id else []
+    if earlier or references:
+        items = await _read([*earlier, *(item.content for item in own)], memory)
+    return Recalled(items, own)
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def _opened(items: Sequence[InputItem], memory: Memory) -> dict[int, str]:
+    """What was thought, by the items that brought it sealed, and which have it now."""
+    thoughts = {}
+    for i, item in enumerate(items):
+        if item.type != "reasoning" or item.encrypted_content is None:
+            continue
+        try:
+            thoughts[i] = memory.opened(item.encrypted_content)
+        except NotOpened as error:
+            where = f"input[{i}].encrypted_content"
+            raise bad_request(f"'{where}' {error}; leave the item out", where, "invalid_value") from None
+        item.content = [ReasoningText(thoughts[i])]
+    return thoughts
+
+
+async def _referred(references: dict[int, str], memory: Memory) -> dict[str, bytes]:
+    """The stored items of these ids, which stand by their places in the input."""
+    if not references:
+        return {}
+    if memory.store is None:
+        where = f"input[{min(references)}]"
+        raise bad_request(
+            f"'{where}' refers to a stored item, and this server stores none: send the item itself, as "
+            f"clients do with 'store': false, or start the server with {FLAG}",
+            where,
+            "unsupported_parameter",
+        )
+    try:
+        for id in references.values():
+            if not is_id(id):
+                raise Unknown(id)
+        return await memory.store.items(list(references.values()), memory.most_bytes)
+    except Unknown as error:
+        raise ApiError(
+            404,
+            f"Item with id {shown(error.id)} not found. Items are stored with their response, unless its "
+            "'store' is false, until it is deleted or makes room for others: send the item itself",
+            param="input",
+        ) from None
+    except TooLong:
+        raise _too_long("the items that 'input' refers to", "input", memory) from None
+
+
+async def _history(id: str, memory: Memory) -> list[bytes]:
+    """All items of the response of this id, and of those that it continues."""
+    assert memory.store is not None
+    code = "previous_response_not_found"
+    try:
+        return await memory.store.history(id, memory.most_bytes)
+    except AncestorGone as error:
+        raise bad_request(
+            f"Previous response with id {shown(error.id)} not found, which {shown(id)} continues: it was "
+            "deleted, or has made room for others. Send the conversation itself",
+            PREVIOUS,
+            code,
+        ) from None
+    except Unknown:
+        raise bad_request(f"Previous response with id {shown(id)} not found.", PREVIOUS, code) from None
+    except NotContinued as error:
+        raise bad_request(
+            f"the response {shown(id)} cannot be continued: its status is {error.status}",
+            PREVIOUS,
+            "invalid_value",
+        ) from None
+    except TooLong:
+        raise _too_long(f"the conversation that '{PREVIOUS}' continues", PREVIOUS, memory) from None
+
+
+def _too_long(what: str, param: str, memory: Memory) -> ApiError:
+    return bad_request(
+        f"{what} has more than {memory.most_bytes} bytes, which is as long as a body may be (--max-body)",
+        param,
+        "invalid_value",
+    )
+
+
+async def _written(given: list[Any], thoughts: dict[int, str], found: dict[str, bytes]) -> list[Item]:
+    """The request's items as they are stored: each has an id, and what was thought, or referred to."""
+    items, size = [], 0
+    for i, item in enumerate(given):
+        kind, id = item.get("type", "message"), item.get("id")
+        if kind == "item_reference":
+            items.append(Item(id, found[id]))
+            continue
+        if not is_id(id):
+            id = new_id(kind)
+        whole = {**item, "type": kind, "id": id}
+        if i in thoughts:
+            whole["content"] = [{"type": "reasoning_text", "text": thoughts[i]}]
+        items.append(Item(id, as_json(whole)))
+        size += len(items[-1].content)
+        if size > TURN_BYTES:
+            size = 0
+            await asyncio.sleep(0)
+    return items
+
+
+def as_json(value: Any) -> bytes:
+    """A lone surrogate that came with the request becomes a JSON escape again."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+async def _read(contents: list[bytes], memory: Memory) -> list[InputItem]:
+    """A conversation may have as much as a body that brings all of it."""
+    size = sum(map(len, contents))
+    if size > memory.most_bytes:
+        raise _too_long("the whole conversation", "input", memory)
+    memory.hold(size)
+    try:
+        found = read_json(b"[" + b",".join(contents) + b"]")
+    except TooMuch as error:
+        raise bad_request(f"the whole conversation {error}", "input", "invalid_value") from None
+    await asyncio.sleep(0)
+    return msgspec.convert(found, list[InputItem])

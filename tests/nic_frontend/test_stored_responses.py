@@ -1,0 +1,436 @@
+"""Responses that are stored: continued, referred to, asked for, deleted, and computed in the background."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from fixtures import ring_of_its_own
+from harness import Frontend, Speak, error_of, wait_until
+from kept import Kept
+from limits import WAIT_S
+from mock_backend import MockBackend
+from scripted_answers import say
+from templates import HERMES, write_model_with
+from tiny_model import build_tokenizer
+from typed_sse import typed_events
+
+from nic_frontend.api.schema import answers
+from nic_frontend.api.schema.checked import checked
+from nic_frontend.store.database import Database
+
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
+EVERYTHING = f"<think>Hm.</think>One moment.{CALL}"
+# As HERMES, but it shows what was thought.
+THINKING = HERMES.replace(
+    "<|im_start|>{{ message.role }}\n",
+    "<|im_start|>{{ message.role }}\n{% if message.reasoning_content %}"
+    "<think>{{ message.reasoning_content }}</think>{% endif %}",
+)
+Stored = Callable[..., Frontend]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Kept]]:
+    """Two frontends with one store, which each test finds as the one before has left it."""
+    folder = tmp_path_factory.mktemp("stored")
+
+    def start(number: int) -> Frontend:
+        directory = write_model_with(folder / f"model{number}", THINKING)
+        backend = MockBackend(ring_of_its_own(), directory, max_context=4096).start()
+        return Frontend(backend, directory, store_responses=folder / "responses")
+
+    found = [Kept(partial(start, number)) for number in range(2)]
+    yield found
+    for one in found:
+        one.close()
+
+
+@pytest.fixture
+def stored(pair: list[Kept], speak: Speak, failed: Callable[[], bool], tmp_path: Path) -> Iterator[Stored]:
+    """A frontend that stores responses, and says a text. Those with options have a store of their own."""
+    left = list(pair)
+
+    def start(text: str, **options: Any) -> Frontend:
+        if options:
+            return speak(THINKING, text, store_responses=tmp_path / "responses", **options)
+        frontend = left.pop(0).use()
+        frontend.backend.script = say(build_tokenizer().encode(text, add_special_tokens=False).ids)
+        return frontend
+
+    yield start
+    for one in pair:
+        if one.in_use:
+            one.rest(failed())
+
+
+def post(frontend: Frontend, **body: Any) -> httpx.Response:
+    answer = frontend.client.post("/v1/responses", json={"input": "hi", **body})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def prompt(frontend: Frontend) -> str:
+    return str(build_tokenizer().decode(frontend.backend.accepted[-1].prompt, skip_special_tokens=False))
+
+
+def get(frontend: Frontend, id: str, rest: str = "") -> Any:
+    answer = frontend.client.get(f"/v1/responses/{id}{rest}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def ended(frontend: Frontend, id: str) -> Any:
+    """The response, when it is over."""
+    wait_until(lambda: get(frontend, id)["status"] not in ("queued", "in_progress"))
+    return get(frontend, id)
+
+
+def test_a_conversation_goes_on_by_its_id(stored: Stored) -> None:
+    frontend = stored(EVERYTHING)
+    first = post(frontend, tools=[TOOL], instructions="Be brief.", input="Weather?").json()
+    assert first["store"] is True
+    (call,) = [item for item in first["output"] if item["type"] == "function_call"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
+    second = post(frontend, tools=[TOOL], input=[result], previous_response_id=first["id"]).json()
+    assert second["previous_response_id"] == first["id"]
+    by_id = prompt(frontend)
+    assert "Be brief" not in by_id, "instructions are those of one response"
+    asked = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather?"}]}
+    post(frontend, tools=[TOOL], input=[asked, *first["output"], result], store=False)
+    assert prompt(frontend) == by_id, "as if the client had sent the items"
+    assert "<think>Hm.</think>One moment." in by_id
+    post(frontend, previous_response_id=second["id"], input="Thanks.")
+    shown = prompt(frontend)
+    assert shown.index("Weather?") < shown.index("rain") < shown.index("Thanks.")
+
+
+def test_another_frontend_goes_on(stored: Stored) -> None:
+    one, other = stored("It rains."), stored("It rains.")
+    first = post(one, input="Weather?").json()
+    post(other, previous_response_id=first["id"], input="Sure?")
+    assert prompt(other).count("It rains.") == 1
+    assert get(other, first["id"]) == first
+    assert other.client.delete(f"/v1/responses/{first['id']}").json() == {
+        "id": first["id"], "object": "response", "deleted": True,
+    }  # fmt: skip
+    error = error_of(one.client.get(f"/v1/responses/{first['id']}"), 404)
+    assert error["message"] == f"Response with id '{first['id']}' not found."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_was_answered_is_found_again(stored: Stored, stream: bool) -> None:
+    frontend = stored(EVERYTHING)
+    answer = post(frontend, tools=[TOOL], metadata={"a": "b"}, stream=stream)
+    told = typed_events(answer)[-1]["response"] if stream else answer.json()
+    found = get(frontend, told["id"])
+    assert found == told
+    assert found["metadata"] == {"a": "b"}
+    checked(found, answers.Response)
+    assert "x-blink-warning" not in answer.headers
+
+
+def test_log_probabilities_are_told_once(stored: Stored) -> None:
+    frontend = stored("It rains.")
+    told = post(frontend, include=["message.output_text.logprobs"]).json()
+    assert told["output"][0]["content"][0]["logprobs"]
+    assert get(frontend, told["id"])["output"][0]["content"][0]["logprobs"] == []
+
+
+def test_what_is_not_to_be_stored(stored: Stored) -> None:
+    frontend = stored("It rains.")
+    told = post(frontend, store=False).json()
+    assert told["store"] is False
+    assert frontend.client.get(f"/v1/responses/{told['id']}").status_code == 404
+    error = error_of(
+        frontend.client.post("/v1/responses", json={"input": "x", "previous_response_id": told["id"]}), 400
+    )
+    assert (error["code"], error["param"]) == ("previous_response_not_found", "previous_response_id")
+
+
+def test_items_are_referred_to(stored: Stored) -> None:
+    """As the AI SDK does by default."""
+    frontend = stored(EVERYTHING)
+    asked = {"role": "user", "content": "Weather?"}
+    first = post(frontend, tools=[TOOL], input=[asked]).json()
+    references = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "rain"}
+    second = post(frontend, tools=[TOOL], input=[asked, *references, result]).json()
+    shown = prompt(frontend)
+    post(frontend, tools=[TOOL], input=[asked, *first["output"], result])
+    assert prompt(frontend) == shown
+    frontend.client.delete(f"/v1/responses/{first['id']}")
+    post(frontend, previous_response_id=second["id"])
+    assert "<think>Hm.</think>One moment." in prompt(frontend), "what was referred to is stored with it"
+    frontend.client.delete(f"/v1/responses/{second['id']}")
+    body = {"input": [asked, {"type": "item_reference", "id": "msg_x"}]}
+    error = error_of(frontend.client.post("/v1/responses", json=body), 404)
+    assert error["param"] == "input"
+    assert error["message"].startswith("Item with id 'msg_x' not found.")
+
+
+def test_input_items(stored: Stored) -> None:
+    frontend = stored("x")
+    items = [{"role": "user", "content": f"n{n}"} for n in range(3)]
+    id = post(frontend, input=items).json()["id"]
+    page = get(frontend, id, "/input_items?limit=2")
+    checked(page, answers.InputItems)
+    assert [item["content"] for item in page["data"]] == ["n2", "n1"]
+    assert (page["first_id"], page["last_id"]) == tuple(item["id"] for item in page["data"])
+    assert page["has_more"]
+    page = get(frontend, id, f"/input_items?after={page['last_id']}")
+    assert [item["content"] for item in page["data"]] == ["n0"]
+    assert [item["content"] for item in get(frontend, id, "/input_items?order=asc")["data"]] == [
+        "n0",
+        "n1",
+        "n2",
+    ]
+    for query, param in (("limit=0", "limit"), ("limit=x", "limit"), ("order=up", "order")):
+        error = error_of(frontend.client.get(f"/v1/responses/{id}/input_items?{query}"), 400)
+        assert error["param"] == param
+    assert frontend.client.get(f"/v1/responses/{id}/input_items?after=other").status_code == 404
+
+
+def test_a_key_does_not_find_what_is_anothers(stored: Stored, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(
+        '[[key]]\nname = "a"\nkey = "key-of-a-"\n[[key]]\nname = "b"\nkey = "key-of-b-"\n', encoding="utf-8"
+    )
+    frontend = stored(EVERYTHING, api_keys=keys)
+
+    def ask(key: str, method: str, path: str, **body: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer key-of-{key}-"}
+        return frontend.client.request(
+            method, f"/v1/responses{path}", headers=headers, json=body if body else None
+        )
+
+    told = ask("a", "POST", "", input="hi", tools=[TOOL]).json()
+    path = f"/{told['id']}"
+    assert ask("a", "GET", path).json() == told
+    for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
+        error_of(ask("b", method, path + rest), 404)
+    body = {"input": "x", "previous_response_id": told["id"]}
+    assert error_of(ask("b", "POST", "", **body), 400)["code"] == "previous_response_not_found"
+    reference = {"type": "item_reference", "id": told["output"][0]["id"]}
+    error_of(ask("b", "POST", "", input=[reference]), 404)
+    assert frontend.client.get(f"/v1/responses{path}").status_code == 401
+    assert ask("a", "DELETE", path).json()["deleted"]
+
+
+def test_a_chain_whose_beginning_is_gone(stored: Stored) -> None:
+    frontend = stored("x")
+    first = post(frontend).json()["id"]
+    second = post(frontend, previous_response_id=first).json()["id"]
+    frontend.client.delete(f"/v1/responses/{first}")
+    body = {"input": "x", "previous_response_id": second}
+    error = error_of(frontend.client.post("/v1/responses", json=body), 400)
+    assert error["code"] == "previous_response_not_found"
+    assert first in error["message"]
+    assert second in error["message"]
+
+
+def test_a_conversation_is_as_long_as_a_body_may_be(stored: Stored) -> None:
+    frontend = stored("x", max_body_bytes=4000)
+    id = post(frontend, input="a" * 3000).json()["id"]
+    post(frontend, previous_response_id=id, input="b")
+    body = {"previous_response_id": id, "input": "b" * 3000}
+    error = error_of(frontend.client.post("/v1/responses", json=body), 400)
+    assert "4000 bytes" in error["message"]
+    assert "--max-body" in error["message"]
+
+
+def test_texts_that_utf_8_cannot_write_are_stored(stored: Stored) -> None:
+    frontend = stored("x")
+    items = [{"role": "user", "content": "Köln \u2028", "id": "\ud800", "note": "\ud800"}]
+    body = json.dumps({"input": items, "metadata": {"a": "\ud800"}})
+    json_type = {"content-type": "application/json"}
+    told = frontend.client.post("/v1/responses", content=body, headers=json_type).json()
+    (found,) = get(frontend, told["id"], "/input_items")["data"]
+    assert {**found, "id": "\ud800"} == {"type": "message", **items[0]}
+    assert get(frontend, told["id"])["metadata"] == {"a": "\ud800"}
+    post(frontend, previous_response_id=told["id"])
+    assert "Köln" in prompt(frontend)
+    body = json.dumps({"input": "x", "previous_response_id": "\ud800"})
+    answer = frontend.client.post("/v1/responses", content=body, headers={"content-type": "application/json"})
+    assert error_of(answer, 400)["param"] == "previous_response_id"
+
+
+def test_in_the_background(stored: Stored) -> None:
+    frontend = stored(EVERYTHING)
+    frontend.backend.stalled.set()
+    queued = post(frontend, background=True, tools=[TOOL]).json()
+    checked(queued, answers.Response)
+    assert (queued["status"], queued["background"], queued["output"]) == ("queued", True, [])
+    assert get(frontend, queued["id"]) == queued
+    body = {"input": "x", "previous_response_id": queued["id"]}
+    assert "queued" in error_of(frontend.client.post("/v1/responses", json=body), 400)["message"]
+    frontend.disconnect()
+    frontend.backend.stalled.clear()
+    found = ended(frontend, queued["id"])
+    assert (found["status"], found["error"]) == ("completed", None)
+    assert [item["type"] for item in found["output"]] == ["reasoning", "message", "function_call"]
+    assert found["usage"]["output_tokens"] > 0
+    post(frontend, previous_response_id=queued["id"])
+    assert "One moment." in prompt(frontend)
+
+
+def test_in_the_background_it_is_told_when_it_begins(stored: Stored) -> None:
+    frontend = stored("It rains. " * 200)
+    frontend.backend.step_s = 0.05
+    id = post(frontend, background=True).json()["id"]
+    wait_until(lambda: get(frontend, id)["status"] == "in_progress")
+
+
+def test_what_is_cut_off_in_the_background(stored: Stored) -> None:
+    frontend = stored("It rains now.")
+    id = post(frontend, background=True, max_output_tokens=2).json()["id"]
+    found = ended(frontend, id)
+    assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+def test_another_frontend_cancels(stored: Stored, how: str) -> None:
+    one, other = stored("It rains. " * 200), stored("x")
+    one.backend.step_s = 0.05
+    id = post(one, background=True).json()["id"]
+    if how == "cancel":
+        cancelled = other.client.post(f"/v1/responses/{id}/cancel").json()
+        assert (cancelled["status"], cancelled["output"]) == ("cancelled", [])
+        assert other.client.post(f"/v1/responses/{id}/cancel").json() == cancelled
+    else:
+        other.client.delete(f"/v1/responses/{id}")
+    slots = one.service.tracker.slots
+    wait_until(lambda: slots.n_free == slots.n_slots, what="the slot given back")
+    if how == "cancel":
+        assert get(one, id)["status"] == "cancelled"
+
+
+def test_what_cannot_be_cancelled(stored: Stored) -> None:
+    frontend = stored("x")
+    id = post(frontend).json()["id"]
+    error = error_of(frontend.client.post(f"/v1/responses/{id}/cancel"), 400)
+    assert error["message"] == "Cannot cancel a synchronous response."
+    id = post(frontend, background=True).json()["id"]
+    ended(frontend, id)
+    error = error_of(frontend.client.post(f"/v1/responses/{id}/cancel"), 400)
+    assert "already completed" in error["message"]
+    error_of(frontend.client.post("/v1/responses/resp_x/cancel"), 404)
+
+
+def test_what_fails_in_the_background(stored: Stored) -> None:
+    frontend = stored("It rains. " * 200, request_timeout_s=1.0)
+    frontend.backend.step_s = 0.05
+    id = post(frontend, background=True).json()["id"]
+    found = ended(frontend, id)
+    assert (found["status"], found["error"]["code"]) == ("failed", "request_timeout")
+
+
+def test_what_gets_no_slot_is_refused_at_once(stored: Stored) -> None:
+    frontend = stored("x", slot_wait_s=0.05)
+    frontend.backend.stalled.set()
+    slots = frontend.service.tracker.slots
+    for _ in range(slots.n_slots):
+        answer = frontend.client.post("/v1/responses", json={"input": "x", "background": True})
+        if answer.status_code != 200:
+            break
+    else:
+        answer = frontend.client.post("/v1/responses", json={"input": "x", "background": True})
+    error_of(answer, 429)
+    frontend.backend.stalled.clear()
+
+
+def test_at_the_end_of_the_server_what_is_open_has_failed(stored: Stored) -> None:
+    one = stored("It rains. " * 200, drain_timeout_s=0.5)
+    other = stored("x", drain_timeout_s=0.5)
+    one.backend.step_s = 0.05
+    id = post(one, background=True).json()["id"]
+    one.stop()
+    found = get(other, id)
+    assert (found["status"], found["error"]["code"]) == ("failed", "service_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"background": True, "store": False}, "background"),
+        ({"background": True, "stream": True}, "stream"),
+        ({"conversation": "conv_x"}, "conversation"),
+        ({"previous_response_id": "resp_x"}, "previous_response_id"),
+        ({"previous_response_id": ""}, "previous_response_id"),
+        ({"input": [{"type": "item_reference"}]}, "input[0].id"),
+        ({"input": [{"role": "user", "content": "x", "id": 5}]}, "input[0].id"),
+    ],
+)
+def test_what_is_refused(stored: Stored, changes: dict[str, Any], param: str) -> None:
+    answer = stored("").client.post("/v1/responses", json={"input": "hi", **changes})
+    assert error_of(answer, 400)["param"] == param
+
+
+def test_streams_of_stored_responses_are_refused(stored: Stored) -> None:
+    frontend = stored("x")
+    id = post(frontend).json()["id"]
+    answer = frontend.client.get(f"/v1/responses/{id}?stream=true&starting_after=3")
+    assert error_of(answer, 400)["param"] == "stream"
+
+
+def test_an_answer_outlives_its_store(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontend = stored("It rains.")
+
+    def fails(*_: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Database, "insert", fails)
+    told = post(frontend).json()
+    assert told["store"] is False
+    assert told["output"][0]["content"][0]["text"] == "It rains."
+    error = error_of(frontend.client.post("/v1/responses", json={"input": "x", "background": True}), 503)
+    assert "disk is full" in error["message"]
+
+
+def test_without_a_store(speak: Speak) -> None:
+    frontend = speak(HERMES, "It rains.")
+    for body in ({}, {"store": True}):
+        answer = post(frontend, **body)
+        assert answer.json()["store"] is False
+        assert "--store-responses" in answer.headers["x-blink-warning"]
+    assert "x-blink-warning" not in post(frontend, store=False).headers
+    for name, value in (("background", True), ("previous_response_id", "resp_x")):
+        error = error_of(frontend.client.post("/v1/responses", json={"input": "x", name: value}), 400)
+        assert error["param"] == name
+        assert "--store-responses" in error["message"]
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
+        error = error_of(frontend.client.request(method, f"/v1/responses/resp_x{path}"), 404)
+        assert "--store-responses" in error["message"]
+
+
+def test_the_official_client(stored: Stored) -> None:
+    frontend = stored("It rains. " * 20)
+    with openai.OpenAI(
+        base_url=f"{frontend.url}/v1", api_key="none", timeout=WAIT_S, max_retries=0,
+        _strict_response_validation=True,
+    ) as client:  # fmt: skip
+        first = client.responses.create(model="tiny", input="Weather?")
+        second = client.responses.create(model="tiny", input="Sure?", previous_response_id=first.id)
+        assert client.responses.retrieve(second.id).previous_response_id == first.id
+        listed = list(client.responses.input_items.list(second.id, limit=1))
+        assert [item.content[0].text for item in listed] == ["Sure?"]  # type: ignore[union-attr]
+        client.responses.delete(second.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(second.id)
+        slow = client.responses.create(model="tiny", input="Weather?", background=True)
+        while slow.status in ("queued", "in_progress"):
+            time.sleep(0.01)
+            slow = client.responses.retrieve(slow.id)
+        assert slow.output_text == first.output_text
+        frontend.backend.step_s = 0.05
+        long = client.responses.create(model="tiny", input="Weather?", background=True)
+        assert client.responses.cancel(long.id).status == "cancelled"
