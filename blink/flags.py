@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import ipaddress
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,7 @@ from blink.files import Check, CheckedPath
 
 LONGEST_NAME = 200  # of a ring: a file system's 255 bytes, less what is put before and behind it
 LONGEST_SOCKET = 107  # bytes of a path (unix(7))
+MOST_DAYS = 36500
 LACKS = "lacks"  # a parser's default of this name says which flags it does not have on this machine, and why
 
 
@@ -163,6 +165,17 @@ def duration(text: str) -> float:
     value = seconds(text)
     if value < 1:
         raise ValueError(f"{text} is less than a second")
+    return value
+
+
+def days(text: str) -> float:
+    """A time in days, which may be a fraction of one. Raises ValueError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= MOST_DAYS:
+        raise ValueError(f"{text} is not a time in days; write for example 30 or 0.5")
     return value
 
 

@@ -14,6 +14,7 @@ from blink import child, systemd
 from blink.address import explained, verbs_address
 from blink.config_file import add_config_flag
 from blink.errors import CommandError
+from blink.files import writable_file
 from blink.flags import (
     Flag,
     add_flags,
@@ -22,6 +23,7 @@ from blink.flags import (
     checked,
     cores,
     count,
+    days,
     duration,
     given,
     hosts,
@@ -36,12 +38,15 @@ from blink.flags import (
     socket_path,
 )
 from blink.model_directory import add_model_arguments, model_directory
-from blink.sizes import format_bytes, parse_bytes, write_bytes
+from blink.sizes import format_bytes, parse_bytes, parse_memory, write_bytes
 from nic_frontend.http.keys import read_keys
 from nic_frontend.http.tls import read_certificate, read_private_key, server_context
 from nic_frontend.observe import tracing
 from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.parsing.registry import AUTO, NONE, TOOL_CALL_PARSERS
+from nic_frontend.store.file import StoreFile
+from nic_frontend.store.seal_key import VARIABLE as SEAL_KEY_VARIABLE
+from nic_frontend.store.seal_key import check_seal_key, read_seal_key
 from nic_frontend.templates.marks import REASONING_PARSERS
 from ringbuffer.messages import log_to_standard_error
 from ringbuffer.model_file import shown
@@ -57,6 +62,7 @@ API_KEY_VARIABLE = "BLINK_API_KEY"
 METRICS_NAMES = ("blink", "vllm")  # exposition.NAMES, without the packages that it imports
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+LEAST_STORED = 4  # bodies, so that one conversation does not drive out all others
 LONG_NAME = 150  # characters: longer ones may be a template's text
 NO_TEXT = "give the path of a file of Jinja, not the template's text"
 
@@ -100,6 +106,18 @@ FLAGS = (
     Flag("--api-keys", "api_keys", "FILE",
          "several keys in place of one, each with a name and limits of requests, tokens and what is open: "
          "TOML, read again when it changes", check=read_keys),
+    Flag("--store-responses", "store_responses", "FILE",
+         "store the responses of /v1/responses in this file, which clients may then continue by their ids "
+         "(default: none are stored)", check=writable_file),
+    Flag("--store-size", "store_bytes", "SIZE",
+         "of all stored responses; beyond it, those that were used least of late go", parse_memory,
+         show=format_bytes, write=write_bytes),
+    Flag("--response-age", "response_age_days", "DAYS",
+         "delete responses that nobody has continued for this long, and refuse sealed reasoning that is as "
+         "old", days),
+    Flag("--seal-key-file", "seal_key_file", "FILE",
+         f"file with the key that seals reasoning for clients (default: ${SEAL_KEY_VARIABLE}, or a new one)",
+         check=read_seal_key),
     Flag("--tls-cert", "tls_cert", "FILE", "serve HTTPS with this certificate, PEM, and its chain",
          check=read_certificate, also=("--ssl-certfile",)),
     Flag("--tls-key", "tls_key", "FILE", "the certificate's private key, PEM (default: in --tls-cert's file)",
@@ -256,7 +274,11 @@ def run_in_realtime(priority: int) -> None:
 
 def values(namespace: argparse.Namespace) -> dict[str, Any]:
     """The fields of FrontendOptions that flags or the environment say."""
-    return {"api_key": os.environ.get(API_KEY_VARIABLE) or None} | given(namespace, (*OWN_FLAGS, *FLAGS))
+    of_environment = {
+        "api_key": os.environ.get(API_KEY_VARIABLE) or None,
+        "seal_key": os.environ.get(SEAL_KEY_VARIABLE, "").encode() or None,
+    }
+    return of_environment | given(namespace, (*OWN_FLAGS, *FLAGS))
 
 
 def check(options: FrontendOptions) -> None:
@@ -269,10 +291,28 @@ def check(options: FrontendOptions) -> None:
         raise CommandError("--tls-key needs --tls-cert, the certificate that it belongs to")
     if options.tls_client_ca and not options.tls_cert:
         raise CommandError("--tls-client-ca needs --tls-cert: clients show certificates over HTTPS alone")
+    check_memory(options)
     if options.otlp_traces_endpoint:
         tracing.require()
     if options.tls_cert:
         server_context(options.tls_cert, options.tls_key, options.tls_client_ca)
+
+
+def check_memory(options: FrontendOptions) -> None:
+    """What is stored of responses, and the key of what clients keep. Raises CommandError or ValueError."""
+    if options.seal_key is not None:
+        check_seal_key(options.seal_key, f"${SEAL_KEY_VARIABLE}")
+    if options.store_responses is not None:
+        try:
+            StoreFile(options.store_responses).close()
+        except (OSError, ValueError) as error:
+            raise CommandError(f"--store-responses: {error}") from error
+    if options.store_bytes < LEAST_STORED * options.max_body_bytes:
+        raise CommandError(
+            f"--store-size {format_bytes(options.store_bytes)} is too little for responses whose input alone "
+            f"may have {format_bytes(options.max_body_bytes)} (--max-body): give at least {LEAST_STORED} "
+            "times as much"
+        )
 
 
 def main(namespace: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import secrets
 import socket
 import sys
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ from gpu_backend.backend import DRAIN_S, STOP_S
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.http.listener import listening_at
 from nic_frontend.options import FrontendOptions
+from nic_frontend.store.seal_key import VARIABLE as SEAL_KEY_VARIABLE
 from ringbuffer.abi import MAX_LEASES
 from ringbuffer.region import ring_path
 
@@ -115,6 +117,8 @@ def supervisor_options(
     environment = dict(os.environ)
     if complete["api_key"]:
         environment[frontend.API_KEY_VARIABLE] = complete["api_key"]
+    # All frontends have one, those that are started later, too: any of them may be asked next.
+    environment[SEAL_KEY_VARIABLE] = environment.get(SEAL_KEY_VARIABLE) or secrets.token_hex(32)
     return SupervisorOptions(
         backend=[
             *blink, "backend", directory, f"--ring={ring}", leases, *common,

@@ -54,7 +54,8 @@ class FrontendOptions:
     store_responses: Path | None = None  # the file that stores responses; None: none are stored
     store_bytes: int = 1 << 30  # of all stored responses
     response_age_days: float = 30.0  # of what is stored, since it was used last, and of sealed reasoning
-    seal_key: bytes | None = field(default=None, repr=False)  # seals reasoning; default: one of its own
+    seal_key: bytes | None = field(default=None, repr=False)  # seals reasoning; default: a new one
+    seal_key_file: Path | None = None  # of another key, in its place
 
     chat_template: Path | None = None  # a file of Jinja in the place of the model directory's
     tool_call_parser: str = "auto"  # parsing/registry.py: how the model writes calls of tools; "none"

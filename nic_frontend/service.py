@@ -39,6 +39,7 @@ from nic_frontend.ring.slot_tracker import SlotTracker
 from nic_frontend.ring.token_reader import TokenReader
 from nic_frontend.store.records import Bounds as StoreBounds
 from nic_frontend.store.seal import Seal
+from nic_frontend.store.seal_key import read_seal_key
 from nic_frontend.store.store import Store
 from nic_frontend.templates.renderer import Bounds, open_renderer
 from nic_frontend.text.tokenizer import Tokenizer
@@ -205,9 +206,10 @@ class Service:
         """What is stored of responses, and what clients keep of them."""
         options = self.options
         age_s = options.response_age_days * 86400
-        self._seal = Seal(
-            options.seal_key or secrets.token_bytes(32), model_fingerprint(options.model_dir), age_s
-        )
+        key = options.seal_key or secrets.token_bytes(32)
+        if options.seal_key_file is not None:
+            key = read_seal_key(options.seal_key_file)
+        self._seal = Seal(key, model_fingerprint(options.model_dir), age_s)
         self.store: Store | None = None
         self.background: Background | None = None
         if options.store_responses is not None:
