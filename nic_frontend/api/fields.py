@@ -45,7 +45,8 @@ UNSUPPORTED_IN_RESPONSES: Neutral = {
 }
 UNSUPPORTED_IN_MESSAGES: Neutral = {"container": (None,), "mcp_servers": (None, [])}
 
-# Fields of OpenAI's, Anthropic's and vLLM's that change nothing about an answer: no word about them.
+# Fields of OpenAI's, Anthropic's and vLLM's that change nothing about an answer: no word about them, but to
+# clients of /v1/responses (effects.py).
 IGNORED = frozenset({
     "guided_decoding_backend", "metadata", "moderation", "prediction", "prompt_cache_key",
     "prompt_cache_retention", "request_id", "safety_identifier", "service_tier", "session_id",

@@ -18,19 +18,20 @@ from nic_frontend.api.conversation import (
     shown_tools,
     tools_for_template,
 )
+from nic_frontend.api.effects import without_effect
 from nic_frontend.api.fields import with_typed_choice
 from nic_frontend.api.items import messages_of
 from nic_frontend.api.job import Job
 from nic_frontend.api.keep import Kept
-from nic_frontend.api.memory import FLAG, Memory
-from nic_frontend.api.notes import on_fields, refuse_unsupported
+from nic_frontend.api.memory import Memory
+from nic_frontend.api.notes import refuse_unsupported
 from nic_frontend.api.parameters import Parameters, parse
 from nic_frontend.api.recall import Recalled, check_memory, is_stored, recall
 from nic_frontend.api.responses_answer import ResponsesAnswer
 from nic_frontend.api.schema import responses as schema
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import in_common
-from nic_frontend.api.schema.responses import InputItem, ResponsesRequest
+from nic_frontend.api.schema.responses import LOGPROBS, SEALED, InputItem, ResponsesRequest
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
@@ -38,10 +39,6 @@ from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
 
 T = TypeVar("T")
-
-# In `include`.
-LOGPROBS = "message.output_text.logprobs"
-SEALED = "reasoning.encrypted_content"
 
 
 async def parse_response(body: dict[str, Any], served: Served) -> Job:
@@ -65,17 +62,14 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     )
     recalled = await recall(request, body, served.memory)
     await asyncio.sleep(0)
-    tools = [
-        tool
-        for given, where in _tools(request, recalled.items)
-        for tool in functions_of(given, schema.FunctionTool, *where)
-    ]
+    listed = _tools(request, recalled.items)
+    tools = [tool for given, where in listed for tool in functions_of(given, schema.FunctionTool, *where)]
     await asyncio.sleep(0)
     talk = await _conversation(request, recalled, tools)
     prompt = await prompt_of(talk, served)
     answer = _answer(request, body, tools, parameters, prompt, served)
     kept = _kept(request, recalled, answer, served.memory)
-    warnings = [*on_fields(body, ResponsesRequest), *_unmet(request, recalled.items, served.memory)]
+    warnings = [*without_effect(body, request, served.memory), *_left_out(listed)]
     return Job(
         parameters,
         [prompt.tokens],
@@ -204,15 +198,8 @@ def _shown(tool: schema.FunctionTool) -> Message:
     return {"type": "function", "function": function}
 
 
-def _unmet(request: ResponsesRequest, items: Sequence[InputItem], memory: Memory) -> list[str]:
-    warnings = []
-    if others := [tool for given, _ in _tools(request, items) for tool in given if _is_other(tool)]:
-        names = ", ".join(f"{tool['type']} {tool.get('name', '')}".strip() for tool in others)
-        warnings.append(f"tools that are no functions were left out: {names}")
-    if request.top_logprobs and _told(request) is None:
-        warnings.append(f"'top_logprobs' was ignored: it needs '{LOGPROBS}' in 'include'")
-    if memory.store is None and request.store is not False:
-        warnings.append(f"nothing is stored: 'store' needs a server that was started with {FLAG}")
-    if request.truncation == "auto":
-        warnings.append("inputs are not truncated: 'truncation' was ignored")
-    return warnings
+def _left_out(tools: list[tuple[list[Message], tuple[str | int, ...]]]) -> list[str]:
+    """A warning about tools that the model is not shown."""
+    others = [tool for given, _ in tools for tool in given if _is_other(tool)]
+    names = ", ".join(f"{tool['type']} {tool.get('name', '')}".strip() for tool in others)
+    return [f"tools that are no functions were left out: {names}"] if others else []

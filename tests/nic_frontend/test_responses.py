@@ -250,6 +250,29 @@ def test_what_is_not_done_is_told(speak: Speak) -> None:
     assert "'truncation'" in told
 
 
+def test_fields_without_effect_are_named(speak: Speak) -> None:
+    frontend = speak(HERMES, "x")
+
+    def told(**body: Any) -> str:
+        return str(post(frontend, store=False, **body).headers.get("x-blink-warning", ""))
+
+    known = ["message.output_text.logprobs", "reasoning.encrypted_content"]
+    nothing = {"user": None, "suffix": "", "best_of": None, "reasoning": None, "metadata": {"a": "b"}}
+    assert told(include=known, **nothing) == ""
+    assert told(include=[*known, "file_search_call.results"]) == (
+        "without effect in 'include': 'file_search_call.results'"
+    )
+    assert told(user="me", prompt_cache_key="k", new=1) == "without effect: 'user', 'prompt_cache_key', 'new'"
+    reasoning = {"summary": "auto", "generate_summary": "auto", "context": None}
+    assert told(reasoning=reasoning, text={"verbosity": "low", "format": {"type": "text"}}) == (
+        "without effect: 'reasoning.summary', 'reasoning.generate_summary', 'text.verbosity'"
+    )
+    assert told(max_output_token=5).startswith(
+        "the unknown field 'max_output_token' was ignored; did you mean"
+    )
+    assert len(told(**{f"field{n}\n": n for n in range(100)})) < 1000
+
+
 def test_the_official_client(speak: Speak) -> None:
     frontend = speak(HERMES, EVERYTHING)
     with openai.OpenAI(

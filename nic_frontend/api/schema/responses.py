@@ -45,6 +45,10 @@ class Refusal(Struct, tag_field="type", tag="refusal"):
 InputPart = InputText | OutputText | SummaryText | ReasoningText | Refusal
 
 
+# What `include` may name.
+LOGPROBS = "message.output_text.logprobs"
+SEALED = "reasoning.encrypted_content"
+
 ID = r"^[!-~]{1,256}$"
 Id = Annotated[str, Meta(pattern=ID)]
 Tool = Annotated[
@@ -93,7 +97,6 @@ class AllowedChoice(Struct, tag_field="type", tag="allowed_tools"):
 
 class Reasoning(Struct):
     effort: Effort | None = None
-    summary: str | None = None
 
 
 class Format(Struct):
@@ -106,7 +109,6 @@ class Format(Struct):
 
 class TextOptions(Struct):
     format: Format | None = None
-    verbosity: str | None = None
 
 
 class ResponsesRequest(ModelSampling, kw_only=True):
