@@ -82,16 +82,12 @@ async def recall(request: ResponsesRequest, body: dict[str, Any], memory: Memory
     found = await _referred(references, memory)
     if not (is_stored(request, memory) or request.previous_response_id or references):
         return Recalled(items)
-    given = [_message(text)] if text is not None else body["input"]
+    given = body["input"] if text is None else [{"role": "user", "content": text}]
     own = await _written(given, thoughts, found)
     earlier = await _history(request.previous_response_id, memory) if request.previous_response_id else []
     if earlier or references:
         items = await _read([*earlier, *(item.content for item in own)], memory)
     return Recalled(items, own)
-
-
-def _message(text: str) -> dict[str, Any]:
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def _opened(items: Sequence[InputItem], memory: Memory) -> dict[int, str]:
@@ -180,7 +176,7 @@ async def _written(given: list[Any], thoughts: dict[int, str], found: dict[str, 
             continue
         if not is_id(id):
             id = new_id(kind)
-        whole = {**item, "type": kind, "id": id}
+        whole = _complete(item, kind, id)
         if i in thoughts:
             whole["content"] = [{"type": "reasoning_text", "text": thoughts[i]}]
         items.append(Item(id, as_json(whole)))
@@ -189,6 +185,22 @@ async def _written(given: list[Any], thoughts: dict[int, str], found: dict[str, 
             size = 0
             await asyncio.sleep(0)
     return items
+
+
+def _complete(item: dict[str, Any], kind: str, id: str) -> dict[str, Any]:
+    """An input item as clients find it again: with what they may leave out when they send it."""
+    whole = {**item, "type": kind, "id": id, "status": item.get("status") or "completed"}
+    if kind == "message" and isinstance(item["content"], str):
+        whole["content"] = [_part(item["role"], item["content"])]
+    if kind == "reasoning":
+        whole["summary"] = item.get("summary") or []
+    return whole
+
+
+def _part(role: str, text: str) -> dict[str, Any]:
+    if role == "assistant":
+        return {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "input_text", "text": text}
 
 
 def as_json(value: Any) -> bytes:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A frontend for clients to try, with a scripted model in place of the scheduler: it calls the first tool
-that it is given, and says what the tool answered. Where an answer has to have a form, and that has another,
-it is anything of the form. Prints its URL, and serves until its input ends.
+"""Frontends for clients to try, with a scripted model in place of the scheduler: it calls the first tool
+that it is given, says what the tool answered, and what it is shown of its thoughts when it is asked for them.
+Where an answer has to have a form, and that has another, it is anything of the form. Prints two URLs, of a
+frontend that stores no responses and of one that does, each in a line, and serves until its input ends.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ from walking import RandomAnswers  # noqa: E402
 
 from ringbuffer.grammar import Walk, accepts, unpack  # noqa: E402
 
+# As Qwen3's, which shows what was thought, too.
+TEMPLATE = HERMES.replace(
+    "<|im_start|>{{ message.role }}\n",
+    "<|im_start|>{{ message.role }}\n{% if message.reasoning_content %}"
+    "<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}",
+)
+assert TEMPLATE != HERMES
 TOKENIZER = build_tokenizer()
 VALUES = {"string": "Paris", "integer": 3, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
@@ -47,6 +55,9 @@ def reply(prompt: str) -> str:
     content = content.partition("<|im_end|>")[0]
     if role == "tool":
         return f"The tool says: {content.strip()}"
+    if content.strip() == "What did you think?":
+        thoughts = re.findall(r"<think>\n(.*?)\n</think>", prompt, re.DOTALL)
+        return f"I thought: {' '.join(thought.strip() for thought in thoughts)}"
     tools = re.findall(r'^\{"type": "function".*\}$', prompt, re.MULTILINE)
     if tools:
         function = json.loads(tools[0])["function"]
@@ -83,15 +94,17 @@ class Model(MockBackend):
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        model = write_model_with(Path(directory) / "model", HERMES)
+        model = write_model_with(Path(directory) / "model", TEMPLATE)
         ring = Path(f"/dev/shm/blink-clients-{os.getpid()}")
-        backend = Model(ring, model, max_context=16384, step_s=0.0005).start()
+        backend = Model(ring, model, n_leases=2, n_slots=128, max_context=16384, step_s=0.0005).start()
         backend.tokens_per_step = 4
         frontend = Frontend(backend, model)
+        storing = Frontend(backend, model, store_responses=Path(directory) / "responses")
         try:
-            print(frontend.url, flush=True)
+            print(frontend.url, storing.url, sep="\n", flush=True)
             sys.stdin.read()
         finally:
+            storing.stop()
             frontend.stop()
             backend.stop()
 

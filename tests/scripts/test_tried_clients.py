@@ -21,8 +21,9 @@ def test_the_openai_client() -> None:
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
-        url = server.stdout.readline().strip()
-        environment = {**os.environ, "BLINK_URL": url, "OPENAI_API_KEY": "none"}
+        url, storing = (server.stdout.readline().strip() for _ in range(2))
+        urls = {"BLINK_URL": url, "BLINK_STORING_URL": storing}
+        environment = {**os.environ, **urls, "OPENAI_API_KEY": "none"}
         command = [sys.executable, CLIENTS / "python" / "openai_python.py"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROGRAM_S)
         server.stdin.close()

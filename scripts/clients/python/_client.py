@@ -9,6 +9,7 @@ from typing import Literal
 
 URL = os.environ["BLINK_URL"]
 V1 = f"{URL}/v1"
+STORING_V1 = f"{os.environ.get('BLINK_STORING_URL', '')}/v1"  # of a server that stores responses
 DEMO = str(Path(__file__).resolve().parents[3] / "models/demo")  # the model that the emulation serves
 WEATHER = {
     "type": "object",

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import openai
-from _client import V1, WEATHER, Person, versions, weather
+from _client import STORING_V1, V1, WEATHER, Person, versions, weather
 
 client = openai.OpenAI(base_url=V1, api_key="none", _strict_response_validation=True)
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "d", "parameters": WEATHER}}]
@@ -80,6 +81,44 @@ with client.responses.stream(model="tiny", input="hi") as stream:
     kinds = {event.type for event in stream}
     assert stream.get_final_response().output_text == "You said: hi"
 assert {"response.output_text.delta", "response.reasoning_text.delta", "response.completed"} <= kinds
+
+# responses that are stored: continued, found, deleted, and computed in the background
+storing = openai.OpenAI(base_url=STORING_V1, api_key="none", _strict_response_validation=True)
+first = storing.responses.create(model="tiny", input=ASK, tools=[TOOL])
+output["call_id"] = next(item.call_id for item in first.output if item.type == "function_call")
+second = storing.responses.create(model="tiny", input=[output], tools=[TOOL], previous_response_id=first.id)
+assert second.output_text == "The tool says: rain in Paris"
+third = storing.responses.create(model="tiny", input="What did you think?", previous_response_id=second.id)
+assert third.output_text == "I thought: I need a tool.", third
+assert storing.responses.retrieve(third.id) == third
+assert [item.output for item in storing.responses.input_items.list(second.id)] == ["rain in Paris"]
+queued = storing.responses.create(model="tiny", input="hi", background=True)
+while queued.status in ("queued", "in_progress"):
+    time.sleep(0.05)
+    queued = storing.responses.retrieve(queued.id)
+assert (queued.status, queued.output_text) == ("completed", "You said: hi")
+long = storing.responses.create(model="tiny", input="long " * 2000, background=True)
+assert storing.responses.cancel(long.id).status == "cancelled"
+storing.responses.delete(first.id)
+statuses = []
+for refused in (
+    lambda: storing.responses.retrieve(first.id),
+    lambda: storing.responses.create(model="tiny", input="x", previous_response_id=second.id),
+):
+    try:
+        refused()
+    except openai.APIStatusError as error:
+        statuses.append(error.status_code)
+assert statuses == [404, 400]
+
+# thoughts that the client keeps
+sealed = client.responses.create(
+    model="tiny", input="hi", store=False, include=["reasoning.encrypted_content"]
+)
+assert sealed.output[0].encrypted_content
+kept = {"type": "reasoning", "summary": [], "encrypted_content": sealed.output[0].encrypted_content}
+asked = [{"role": "user", "content": "hi"}, kept, {"role": "user", "content": "What did you think?"}]
+assert client.responses.create(model="tiny", input=asked, store=False).output_text == "I thought: Hm."
 
 
 # asynchronous, and errors
