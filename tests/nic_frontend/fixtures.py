@@ -132,11 +132,13 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start_backend(model_dir: Path) -> Iterator[StartBackend]:
-    """A function that starts a mock backend, on a ring of its own or at `path`; all stop at the end."""
+    """A function that starts a mock backend, on a ring of its own or at `path`, with the tiny model or
+    another one; all stop at the end.
+    """
     started: list[MockBackend] = []
 
-    def start(path: Path | None = None, **options: Any) -> MockBackend:
-        started.append(MockBackend(path or ring_of_its_own(), model_dir, **options))
+    def start(path: Path | None = None, model: Path = model_dir, **options: Any) -> MockBackend:
+        started.append(MockBackend(path or ring_of_its_own(), model, **options))
         return started[-1].start()
 
     yield start

@@ -20,13 +20,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:
-    """`limit` is a command of a shell that the process starts with."""
+    """`limit` is a command of a shell that the process starts with, and `more` are further flags."""
 
     def __init__(
-        self, backend: MockBackend, model_dir: Path, port: int, drain_s: float = 10.0, limit: str = ":"
+        self,
+        backend: MockBackend,
+        model_dir: Path,
+        port: int,
+        drain_s: float = 10.0,
+        limit: str = ":",
+        more: tuple[str, ...] = (),
     ) -> None:
         command = [sys.executable, "-m", "blink", "frontend", str(model_dir), "--ring", str(backend.path)]
         flags = ["--port", str(port), "--drain-timeout", str(drain_s), "--attach-timeout", str(START_S)]
+        flags += more
         shell = ["sh", "-c", f'{limit} && exec "$@"', "sh"]
         self.process = subprocess.Popen(
             [*shell, *command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
