@@ -25,7 +25,7 @@ from nic_frontend.store.records import (
 
 LONGEST_CHAIN = 4096  # responses that continue each other
 OVERHEAD = 512  # bytes that a response or an item takes beside its content, in rows and indices
-SWEPT = 100  # responses that are deleted at once for their age: others write between such deletions
+SWEPT = 100  # responses that are deleted at once: others write between such deletions
 TOUCHED_S = 60.0  # how far `used` may lie behind
 IDS = 500  # that are looked up at once
 
@@ -218,14 +218,18 @@ class Database:
         return found
 
     def sweep(self) -> None:
-        """Deletes responses that are too old."""
+        """Deletes responses that are too old, and those for which there is no room, as where the file was
+        allowed to be larger before.
+        """
         while True:
-            deleted = self._database.execute(
-                "DELETE FROM responses WHERE number IN"
-                " (SELECT number FROM responses WHERE used < ? ORDER BY used LIMIT ?)",
-                (self._since(), SWEPT),
-            )
-            if deleted.rowcount < SWEPT:
+            with self._writing():
+                deleted = self._database.execute(
+                    "DELETE FROM responses WHERE number IN"
+                    " (SELECT number FROM responses WHERE used < ? ORDER BY used LIMIT ?)",
+                    (self._since(), SWEPT),
+                ).rowcount
+                deleted += self._make_room()
+            if deleted < SWEPT:
                 return
 
     def close(self) -> None:
@@ -275,15 +279,20 @@ class Database:
             [(number, place, is_output, *item) for place, item in enumerate(items, first)],
         )
 
-    def _make_room(self) -> None:
-        """Whoever has most loses what it has used least of late, so nobody drives others' responses out."""
-        while self._one("SELECT coalesce(sum(bytes), 0) FROM owners") > self._bounds.size:
+    def _make_room(self) -> int:
+        """Whoever has most loses what it has used least of late, so nobody drives others' responses out.
+        Returns how many responses were deleted: at most SWEPT.
+        """
+        for deleted in range(SWEPT):
+            if self._one("SELECT coalesce(sum(bytes), 0) FROM owners") <= self._bounds.size:
+                return deleted
             owner = self._one("SELECT owner FROM owners ORDER BY bytes DESC LIMIT 1")
             self._database.execute(
                 "DELETE FROM responses WHERE number ="
                 " (SELECT number FROM responses WHERE owner = ? ORDER BY used, number LIMIT 1)",
                 (owner,),
             )
+        return SWEPT
 
     def _one(self, query: str) -> Any:
         return self._database.execute(query).fetchone()[0]

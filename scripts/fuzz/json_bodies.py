@@ -117,7 +117,7 @@ async def description(served: Served) -> tuple[dict[str, dict[str, Any]], dict[s
     endpoints = {
         path: methods["post"]["requestBody"]["content"]["application/json"]["schema"]
         for path, methods in document["paths"].items()
-        if "post" in methods
+        if "requestBody" in methods.get("post", {})
     }
     return endpoints, document["components"]["schemas"]
 

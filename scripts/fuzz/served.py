@@ -147,7 +147,7 @@ def main(special: dict[str, Any], options: dict[str, Any]) -> None:
             Path(f"/dev/shm/blink-fuzz-{os.getpid()}"), model, **{"n_slots": 256, "step_s": 0.0005, **special}
         ).start()
         backend.accepted, backend.commands = Forgetful(), Forgetful()
-        frontend = Frontend(backend, model, **options)
+        frontend = Frontend(backend, model, **{"store_responses": Path(folder) / "responses", **options})
 
         def held() -> dict[str, int]:
             return {

@@ -171,6 +171,19 @@ def test_whoever_has_most_makes_room(opened: Open) -> None:
     assert 5 < len(kept) < 9
 
 
+def test_a_file_that_was_allowed_more(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = opened()
+    for n in range(20):
+        one.insert(ME, record(f"r{n}", inputs=[item(f"r{n}-in", 10_000)]))
+    less = opened(Bounds(50_000, 1e6))
+    monkeypatch.setattr(module, "SWEPT", 3)
+    less.insert(ME, record("new"))
+    assert sum(is_kept(less, f"r{n}") for n in range(20)) == 17
+    less.sweep()
+    assert [n for n in range(20) if is_kept(less, f"r{n}")] == [16, 17, 18, 19]
+    assert is_kept(less, "new")
+
+
 def is_kept(one: Database, id: str) -> bool:
     try:
         return bool(one.read(ME, id))
