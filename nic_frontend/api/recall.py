@@ -50,14 +50,10 @@ def is_stored(request: ResponsesRequest, memory: Memory) -> bool:
 
 def check_memory(request: ResponsesRequest, memory: Memory) -> None:
     """Raises ApiError 400 where a request asks for what was not stored, or is not going to be."""
-    for name, asked in ((PREVIOUS, request.previous_response_id), ("background", request.background)):
-        if asked and memory.store is None:
-            raise bad_request(
-                f"'{name}' needs stored responses, and this server stores none: it was started without "
-                f"{FLAG}. Send the whole conversation, and wait for its answer",
-                name,
-                "unsupported_parameter",
-            )
+    if memory.store is None and request.previous_response_id is not None:
+        raise _needs_store(PREVIOUS, "send the whole conversation, as clients do with 'store': false")
+    if memory.store is None and request.background:
+        raise _needs_store("background", "wait for the answer")
     if request.background and request.store is False:
         raise bad_request("'background' needs 'store': true", "background", "invalid_value")
     if request.background and request.stream:
@@ -66,6 +62,14 @@ def check_memory(request: ResponsesRequest, memory: Memory) -> None:
             "stream",
             "unsupported_parameter",
         )
+
+
+def _needs_store(name: str, instead: str) -> ApiError:
+    return bad_request(
+        f"'{name}' needs stored responses, and this server stores none: start it with {FLAG}, or {instead}",
+        name,
+        "unsupported_parameter",
+    )
 
 
 async def recall(request: ResponsesRequest, body: dict[str, Any], memory: Memory) -> Recalled:
