@@ -10,7 +10,7 @@ import numpy as np
 from nic_frontend.options import FrontendOptions
 from ringbuffer.version import version
 
-SECRET = ("api_key",)
+SECRET = ("api_key", "seal_key")
 OF_RING = ("n_slots", "max_batch", "max_context", "total_pages", "page_size", "vocab_size", "priorities")
 
 

@@ -20,8 +20,9 @@ def test_what_is_served_is_told_without_secrets(
     start_backend: StartBackend, start_frontend: StartFrontend, model_dir: Path
 ) -> None:
     frontend = start_frontend(
-        start_backend(), served_model_name="own", model_aliases=("other",), api_key="very secret"
-    )
+        start_backend(), served_model_name="own", model_aliases=("other",), api_key="very secret",
+        seal_key=b"very secret seal",
+    )  # fmt: skip
     error_of(frontend.client.get("/server_info"), 401)
     answer = frontend.client.get("/server_info", headers={"authorization": "Bearer very secret"})
     told = answer.json()
@@ -30,6 +31,7 @@ def test_what_is_served_is_told_without_secrets(
     assert told["frontend"]["model_dir"] == str(model_dir)
     assert told["frontend"]["max_choices"] == 128
     assert told["frontend"]["api_key"] is True
+    assert told["frontend"]["seal_key"] is True
     assert "very secret" not in answer.text
 
 
