@@ -246,7 +246,11 @@ class Endpoints:
                     await call.run(receive, send, arrived, service.options.request_timeout_s)
 
             if job.kept is None or not job.kept.in_background:
-                await compute(receive, send)
+                with service.bodies.new() as waiting:
+                    waiting.grow(
+                        job.kept.input_bytes if job.kept else 0
+                    )  # until it is stored with its answer
+                    await compute(receive, send)
                 return
             assert service.background is not None
             queued = await service.background.begin(job.kept, compute)

@@ -47,6 +47,11 @@ class Kept:
         return self._answer.id
 
     @property
+    def input_bytes(self) -> int:
+        """Of the input that is not in the store yet."""
+        return sum(len(item.content) for item in self._inputs)
+
+    @property
     def is_submitted(self) -> asyncio.Event:
         return self._answer.is_submitted
 
@@ -64,6 +69,7 @@ class Kept:
             self.id, "queued", body, self._previous, self._within_s + SLACK_S, self._inputs
         )  # fmt: skip
         await self._store.insert(record)
+        self._inputs = []
         return response
 
     async def keep(self, usage: Usage) -> None:

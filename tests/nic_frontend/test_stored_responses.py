@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -392,6 +393,24 @@ def test_an_answer_outlives_its_store(stored: Stored, monkeypatch: pytest.Monkey
     assert told["output"][0]["content"][0]["text"] == "It rains."
     error = error_of(frontend.client.post("/v1/responses", json={"input": "x", "background": True}), 503)
     assert "disk is full" in error["message"]
+
+
+def test_inputs_that_wait_for_their_answers_are_bounded(stored: Stored) -> None:
+    frontend = stored("x", body_memory_bytes=80_000)
+    bodies, tracker = frontend.service.bodies, frontend.service.tracker
+    frontend.backend.stalled.set()
+    large = [{"role": "user", "content": "x", "note": "a" * 60_000}]
+    asked = [threading.Thread(target=post, args=(frontend,), kwargs={"input": text}) for text in (large, "x")]
+    for n_open, one in enumerate(asked, 1):
+        one.start()
+        wait_until(partial(lambda n: tracker.n_open == n, n_open))
+    assert 40_000 < bodies.held < 50_000
+    error = error_of(frontend.client.post("/v1/responses", json={"input": large}), 503)
+    assert "too large together" in error["message"]
+    frontend.backend.stalled.clear()
+    for one in asked:
+        one.join(WAIT_S)
+    wait_until(lambda: bodies.held == 0)
 
 
 def test_without_a_store(speak: Speak) -> None:
