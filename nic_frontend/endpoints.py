@@ -12,6 +12,7 @@ from typing import Any
 
 from nic_frontend import errors, response_endpoints
 from nic_frontend.api import contradictions, openapi
+from nic_frontend.api.background import Compute
 from nic_frontend.api.call import Call
 from nic_frontend.api.chat import parse_chat
 from nic_frontend.api.completion import parse_completion
@@ -245,18 +246,22 @@ class Endpoints:
                 with service.budgets.admitted(record.key, requests):
                     await call.run(receive, send, arrived, service.options.request_timeout_s)
 
-            if job.kept is None or not job.kept.in_background:
-                with service.bodies.new() as waiting:
-                    waiting.grow(
-                        job.kept.input_bytes if job.kept else 0
-                    )  # until it is stored with its answer
-                    await compute(receive, send)
-                return
+            await self._answer(job, compute, receive, send)
+
+        return handler
+
+    async def _answer(self, job: Job, compute: Compute, receive: Receive, send: Send) -> None:
+        """While the client waits, or in the background."""
+        service = self._service
+        if job.kept is not None and job.kept.in_background:
             assert service.background is not None
             queued = await service.background.begin(job.kept, compute)
             await respond_json(send, 200, queued, job.warning_headers())
-
-        return handler
+            return
+        with service.bodies.new() as waiting:
+            if job.kept is not None:  # its input is stored with its answer, and is in memory until then
+                waiting.grow(job.kept.input_bytes)
+            await compute(receive, send)
 
     def _requests(self, job: Job, arrived: float, client: int) -> list[Request]:
         """One request per choice. Raises ApiError 400 when their prompts are too long together."""
