@@ -1,4 +1,4 @@
-"""Frontends that are processes of their own and share a port and a store of responses."""
+"""Frontends that are processes of their own and share a ring and a store of responses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from free_port import free_port
 from frontend_process import Process
 from harness import StartBackend, wait_until
 from limits import WAIT_S
@@ -29,7 +30,7 @@ def found(url: str, id: str) -> Any:
 
 @pytest.mark.slow
 def test_one_dies_and_another_tells_of_it(
-    start_backend: StartBackend, tmp_path: Path, port: int, processes: list[Process]
+    start_backend: StartBackend, tmp_path: Path, processes: list[Process]
 ) -> None:
     model = write_model_with(tmp_path / "model", HERMES)
     backend = start_backend(n_leases=2, max_context=4096, model=model)
@@ -37,7 +38,7 @@ def test_one_dies_and_another_tells_of_it(
     more = ("--store-responses", str(tmp_path / "responses"))
 
     def start() -> Process:
-        processes.append(Process(backend, model, port, more=more))
+        processes.append(Process(backend, model, free_port(), more=more))  # else another might answer
         processes[-1].wait_ready()
         return processes[-1]
 
