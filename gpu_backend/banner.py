@@ -21,8 +21,7 @@ def banner(
     longest = config.max_context
     if options.max_context is None and limits.max_context < longest:
         context = f"{limits.max_context:,} of the model's {longest:,}: --kv-memory"
-    forms = " and ".join(form.value for form in config.scale_forms)
-    narrow = [f"fp8 weights ({forms})"] if forms else []
+    narrow = [f"weights in {form.words}" for form in config.scale_forms]
     narrow += ["an fp8 KV cache"] if limits.kv_fp8 else []
     stored = f" with {' and '.join(narrow)}" if narrow else ""
     asked = "" if slots == options.slots else f" (--slots {options.slots:,}, rounded up)"

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.models.abi import Activation
-from gpu_backend.models.quantization import Quantization, ScaleForm, StoredScales
+from gpu_backend.models.quantization import Form, Quantization, Stored
 from gpu_backend.models.rope import Rope
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -54,8 +54,9 @@ class Weight:
 
     The checkpoint's `tensors`, stacked along their first axis, give `shape`. Their rows are loaded in
     `order`, if there is one, and `offset` is added to every element (Gemma multiplies norms by 1 + w).
-    `stored`: the tensors are fp8, each with a tensor of such scales beside it. `scales`: the engine has the
-    matrix in fp8, with scales of this form; None: in the type that it computes in.
+    `stored`: the tensors are narrow, with scales for that beside each; of codes of four bits, a name stands
+    for those that its packing has (gpu_backend/weights/packed.py). `scales`: the engine has the matrix in a
+    narrow type, with scales of this form; None: in the type that it computes in.
 
     `fused` is the name of one tensor that a checkpoint may have in place of `tensors`, with a matrix for each
     expert. `matrices`: `tensors` is such a one, and has so many: [matrices, out / matrices, in]. Each of
@@ -67,8 +68,8 @@ class Weight:
     shape: tuple[int, ...]
     order: HeadOrder | None = None
     offset: float = 0.0
-    stored: StoredScales | None = None
-    scales: ScaleForm | None = None
+    stored: Stored | None = None
+    scales: Form | None = None
     fused: str = ""
     matrices: int | None = None
     transposed: bool = False
@@ -237,8 +238,8 @@ class Model:
         return tuple(dict.fromkeys(layer.rope for layer in self.layers))
 
     @property
-    def scale_forms(self) -> tuple[ScaleForm, ...]:
-        """The different forms of the scales of the layers' matrices in fp8; none where no matrix is."""
+    def scale_forms(self) -> tuple[Form, ...]:
+        """The different forms of the scales of the layers' narrow matrices; none where there are none."""
         weights = (weight for layer in self.layers for _, weight in layer.weights())
         return tuple(dict.fromkeys(weight.scales for weight in weights if weight.scales))
 

@@ -1,4 +1,4 @@
-"""The description of a model whose linear layers are in fp8."""
+"""The description of a model whose linear layers are in fp8 or in four bits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from typing import Any
 from gpu_backend.kernel_abi.fp8 import FP8_GROUP, SCALE_BLOCK
 from gpu_backend.models.description import Layer, Model, Weight
 from gpu_backend.models.fields import UnsupportedModel
-from gpu_backend.models.quantization import Quantization, ScaleForm, StoredScales
+from gpu_backend.models.quantization import (
+    CODE_GRAIN,
+    Form,
+    GroupForm,
+    Quantization,
+    ScaleForm,
+    Stored,
+    StoredGroups,
+)
 
 MULTIPLIED = ("qkv", "o", "gate_up", "down")  # the others of a layer stay in the half type
 SUFFIX = ".weight"
 MATCHING_S = 30.0  # for all names of modules and all patterns
 
 
-def quantized(model: Model, form: ScaleForm) -> Model:
-    """The model with its linear layers in fp8, rounded to it while they are loaded: `--quantization fp8`.
+def quantized(model: Model, form: Form) -> Model:
+    """The model with its linear layers in a narrow type, rounded to it while loaded: `--quantization`.
 
-    A checkpoint that is in fp8 stays as it is. Raises UnsupportedModel.
+    A checkpoint that is narrow already stays as it is. Raises UnsupportedModel.
     """
     if model.quantization is not None:
         return model
@@ -38,7 +46,7 @@ def stored(model: Model, quantization: Quantization) -> Model:
                 f"{MATCHING_S:g} s: it has too many names"
             )
         scales = stored_scales(quantization, weight)
-        loaded = scales.loaded if scales and name in MULTIPLIED else None
+        loaded = scales.loaded(weight.shape[1]) if scales and name in MULTIPLIED else None
         return replace(weight, stored=scales, scales=loaded)
 
     model = _each(model, described, (*MULTIPLIED, "router"))
@@ -47,12 +55,12 @@ def stored(model: Model, quantization: Quantization) -> Model:
     return _checked(replace(model, head=head, own_heads=own_heads, quantization=quantization))
 
 
-def stored_scales(quantization: Quantization, weight: Weight) -> StoredScales | None:
+def stored_scales(quantization: Quantization, weight: Weight) -> Stored | None:
     """Of the tensors that a weight is stacked from. Raises UnsupportedModel where they differ."""
     modules = [name.removesuffix(SUFFIX) for name in weight.tensors]
     scales = [quantization.scales_of(module) for module in modules]
     for module, other in zip(modules, scales, strict=True):
-        if other is not scales[0]:
+        if other != scales[0]:
             raise UnsupportedModel(
                 f"config.json: quantization_config: {modules[0]} is {_words(scales[0])} and {module} is "
                 f"{_words(other)}, but they are multiplied as one matrix, which must be alike"
@@ -60,8 +68,8 @@ def stored_scales(quantization: Quantization, weight: Weight) -> StoredScales | 
     return scales[0]
 
 
-def _words(scales: StoredScales | None) -> str:
-    return f"in fp8 with scales by {scales.value}" if scales else "not quantized"
+def _words(scales: Stored | None) -> str:
+    return scales.words if scales else "not quantized"
 
 
 def _each(
@@ -79,7 +87,7 @@ def _each(
 
 
 def _checked(model: Model) -> Model:
-    """Raises UnsupportedModel for sizes that kernels cannot read in fp8."""
+    """Raises UnsupportedModel for sizes that kernels cannot read in a narrow type."""
     for layer in model.layers:
         for name in MULTIPLIED:
             weight: Weight = getattr(layer, name)
@@ -89,6 +97,9 @@ def _checked(model: Model) -> Model:
 
 def _check(model: Model, layer: Layer, name: str, weight: Weight) -> None:
     if weight.scales is None:
+        return
+    if isinstance(weight.scales, GroupForm):
+        _check_groups(weight, weight.scales)
         return
     what = f"{weight.tensors[0]} in fp8"
     if weight.shape[1] % FP8_GROUP:
@@ -107,4 +118,14 @@ def _check(model: Model, layer: Layer, name: str, weight: Weight) -> None:
         raise UnsupportedModel(
             f"{what} with scales by block: a head of {len(weight.order.dims)} rows, whose rows are loaded in "
             f"another order, must lie within {SCALE_BLOCK} rows"
+        )
+
+
+def _check_groups(weight: Weight, form: GroupForm) -> None:
+    grain, columns = max(CODE_GRAIN, form.group), weight.shape[1]
+    stored = weight.stored.group if isinstance(weight.stored, StoredGroups) else None
+    if columns % max(grain, stored or 0):
+        raise UnsupportedModel(
+            f"{weight.tensors[0]} in {form.words}: its {columns} columns must be a multiple of "
+            f"{max(grain, stored or 0)}"
         )

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.models.description import Model, Weight
+from gpu_backend.models.fourbit import Grouped
+from gpu_backend.models.fourbit import quantize as quantize_groups
 from gpu_backend.models.fp8 import FP8, NAN, Bytes, Floats, dequantized, quantize
 from gpu_backend.models.half import to_float32
-from gpu_backend.models.quantization import ScaleForm, StoredScales
+from gpu_backend.models.quantization import GroupForm, ScaleForm, StoredGroups, StoredScales
+from gpu_backend.weights.packed import PackedTensor
 from gpu_backend.weights.safetensors import CheckpointError, Tensor
 from gpu_backend.weights.shards import Shards
 
@@ -45,14 +48,23 @@ class Checkpoint:
         """Whether the tensor is in the file that should have it: an index may name some that no file has."""
         return self._shards.holds(name)
 
+    def has(self, weight: Weight) -> bool:
+        """Whether the checkpoint names the first of a weight's tensors, as it is or in four bits."""
+        packed = isinstance(weight.stored, StoredGroups) and self._packed(weight)[0].present
+        return packed or weight.tensors[0] in self
+
+    def entry(self, name: str) -> Tensor:
+        """The tensor with its type and its file."""
+        return self._shards.tensor(name)
+
     def tensor(self, name: str) -> NDArray[Any]:
-        """A read-only view in the tensor's shape: float16, float32, uint16 with the bits of bfloat16, or
-        uint8 with those of fp8."""
-        return self._entry(name).data
+        """A read-only view in the tensor's shape: float16, float32, uint16 with the bits of bfloat16, uint8
+        with those of fp8, or the integers of a packed matrix."""
+        return self.entry(name).data
 
     def dtype(self, name: str) -> str:
         """ "bfloat16", "float16", "float32" or "float8_e4m3fn"."""
-        return self._entry(name).dtype
+        return self.entry(name).dtype
 
     def float32(self, name: str) -> NDArray[np.float32]:
         """The tensor's values, converted if need be."""
@@ -63,7 +75,7 @@ class Checkpoint:
 
         Without it, loading would pile the whole checkpoint up as resident memory.
         """
-        entry = self._entry(name)
+        entry = self.entry(name)
         first = -(-entry.begin // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (entry.begin + entry.data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         if end > first:
@@ -71,15 +83,18 @@ class Checkpoint:
 
     def parts(self, weight: Weight) -> Iterator[tuple[NDArray[Any], str]]:
         """What a weight is stacked from, with its dtype: its tensors, in the weight's order and with its
-        offset. What is stored in fp8 comes as its values, in fp32.
+        offset. What is stored in fp8 or in four bits comes as its values, in fp32.
 
         A part leaves this process's memory when the next one is asked for. Raises CheckpointError for
         elements that are no finite numbers, which would spoil the answers of some requests and not of others.
         """
+        if self._is_packed(weight):
+            yield from ((part.values(), "float32") for part in self._packed_parts(weight))
+            return
         row = 0
         for name in weight.tensors:
             tensor, dtype = self._finite(name), self.dtype(name)
-            if weight.stored is not None and dtype == FP8:
+            if isinstance(weight.stored, StoredScales) and dtype == FP8:
                 tensor, dtype = dequantized(tensor, self.scales(name, weight.stored)), "float32"
             n_rows = len(tensor)
             if weight.order is not None:
@@ -99,10 +114,11 @@ class Checkpoint:
         A part leaves this process's memory when the next one is asked for. Raises CheckpointError for
         elements that are no numbers, which kernels would take for numbers.
         """
-        assert weight.scales is not None
+        assert isinstance(weight.scales, ScaleForm)
         if weight.stored is None:
             yield from (quantize(to_float32(*part), weight.scales) for part in self.parts(weight))
             return
+        assert isinstance(weight.stored, StoredScales)
         row = 0
         for name in weight.tensors:
             elements, scales = self._finite(name), self.scales(name, weight.stored)
@@ -114,6 +130,38 @@ class Checkpoint:
             row += n_rows
             self.release(name)
 
+    def group_parts(self, weight: Weight) -> Iterator[Grouped]:
+        """What a weight that the engine has in four bits is stacked from, in groups of its form. What is
+        stored in another type is rounded.
+
+        A part leaves this process's memory when the next one is asked for. Raises CheckpointError.
+        """
+        assert isinstance(weight.scales, GroupForm)
+        if weight.stored is None:
+            yield from (quantize_groups(to_float32(*part), weight.scales) for part in self.parts(weight))
+            return
+        yield from (part.in_groups_of(weight.scales.group) for part in self._packed_parts(weight))
+
+    def _packed_parts(self, weight: Weight) -> Iterator[Grouped]:
+        """Of a weight in four bits, in its order."""
+        row = 0
+        for tensor in self._packed(weight):
+            for part in tensor.parts():
+                n_rows = len(part.codes)
+                yield part if weight.order is None else part.rows(weight.order.rows(row, n_rows))
+                row += n_rows
+
+    def _packed(self, weight: Weight) -> list[PackedTensor]:
+        """The tensors of a weight that config.json says to be in four bits."""
+        assert isinstance(weight.stored, StoredGroups)
+        return [PackedTensor(self, name, weight.stored, weight.shape[1]) for name in weight.tensors]
+
+    def _is_packed(self, weight: Weight) -> bool:
+        """Whether a weight is in four bits: a head or a router may be so or not, by config.json."""
+        if not isinstance(weight.stored, StoredGroups):
+            return False
+        return weight.scales is not None or self._packed(weight)[0].present
+
     def _finite(self, name: str) -> NDArray[Any]:
         """The tensor. Raises CheckpointError where an element is infinite or no number."""
         tensor, dtype = self.tensor(name), self.dtype(name)
@@ -121,7 +169,7 @@ class Checkpoint:
         for at in range(0, flat.size, CHECKED_AT_ONCE):
             if not _all_finite(flat[at : at + CHECKED_AT_ONCE], dtype):
                 raise CheckpointError(
-                    f"{self._entry(name).file}: '{name}' holds elements that are no finite numbers"
+                    f"{self.entry(name).file}: '{name}' holds elements that are no finite numbers"
                 )
         return tensor
 
@@ -131,17 +179,17 @@ class Checkpoint:
         found = [name + suffix for suffix in SCALE_SUFFIXES if name + suffix in self]
         if not found:
             wanted = " or ".join(f"'{name}{suffix}'" for suffix in SCALE_SUFFIXES)
-            raise CheckpointError(f"{self._entry(name).file}: '{name}' is fp8, and has no {wanted} beside it")
+            raise CheckpointError(f"{self.entry(name).file}: '{name}' is fp8, and has no {wanted} beside it")
         values = self._positive(found[0])
         shape, wanted_shape = values.shape, stored.shape(rows, columns)
         if tuple(size for size in shape if size > 1) != wanted_shape:
             raise CheckpointError(
-                f"{self._entry(name).file}: '{found[0]}' has shape {shape}; scales by {stored.value} of "
+                f"{self.entry(name).file}: '{found[0]}' has shape {shape}; scales by {stored.value} of "
                 f"{rows} x {columns} elements have {wanted_shape or (1,)}"
             )
         if stored is StoredScales.TENSOR:
             return np.broadcast_to(values.reshape(1, 1), ScaleForm.ROW.shape(rows, columns))
-        return values.reshape(stored.loaded.shape(rows, columns))
+        return values.reshape(stored.form.shape(rows, columns))
 
     def cache_scale(self, names: tuple[str, ...]) -> float:
         """The number that a checkpoint has by one of these names, 1 where it has none: k_scale and v_scale of
@@ -151,29 +199,31 @@ class Checkpoint:
             return 1.0
         value = self._positive(found[0])
         if value.size != 1 or not value.item() > 0:
-            file = self._entry(found[0]).file
+            file = self.entry(found[0]).file
             raise CheckpointError(f"{file}: '{found[0]}' must be one positive number, found {value.tolist()}")
         return float(value.item())
 
     def _positive(self, name: str) -> Floats:
         """The values of a tensor of scales. Raises CheckpointError for what cannot be one."""
         if self.dtype(name) == FP8:
-            raise CheckpointError(f"{self._entry(name).file}: '{name}' holds scales in fp8")
+            raise CheckpointError(f"{self.entry(name).file}: '{name}' holds scales in fp8")
         values = self.float32(name)
         wrong = values[~((values >= 0) & np.isfinite(values))]
         if wrong.size:
             raise CheckpointError(
-                f"{self._entry(name).file}: '{name}' holds {wrong.flat[0]}, which is no scale"
+                f"{self.entry(name).file}: '{name}' holds {wrong.flat[0]}, which is no scale"
             )
         return values
 
     def stacked(self, weight: Weight) -> NDArray[np.float32]:
-        """The values of a weight, in its shape, contiguous: of one in fp8, element times scale."""
+        """The values of a weight, in its shape, contiguous: of a narrow one, element times scale."""
         self.check(weight)
         out = np.empty(weight.shape, np.float32)
         row = 0
-        if weight.scales is not None:
-            values: Iterator[Floats] = (dequantized(*part) for part in self.fp8_parts(weight))
+        if isinstance(weight.scales, GroupForm):
+            values: Iterator[Floats] = (part.values() for part in self.group_parts(weight))
+        elif weight.scales is not None:
+            values = (dequantized(*part) for part in self.fp8_parts(weight))
         else:
             values = (to_float32(*part) for part in self.parts(weight))
         for part in values:
@@ -184,6 +234,10 @@ class Checkpoint:
     def find_all(self, model: Model) -> None:
         """Raises CheckpointError unless every tensor of the weights is there; touches headers only."""
         for weight in model.weights():
+            if self._is_packed(weight):
+                for packed in self._packed(weight):
+                    packed.find()
+                continue
             for name in weight.tensors:
                 self.tensor(name)
 
@@ -198,22 +252,31 @@ class Checkpoint:
     def check(self, weight: Weight) -> None:
         """Raises CheckpointError unless every tensor of `weight` is there, is of the type that config.json
         says, and they stack to its shape."""
-        shapes = [self.tensor(name).shape for name in weight.tensors]
+        packed = self._packed(weight) if self._is_packed(weight) else []
+        if packed:
+            shapes = [tensor.shape for tensor in packed]
+        else:
+            shapes = [self.tensor(name).shape for name in weight.tensors]
         rows = sum(shape[0] for shape in shapes if shape)
         wanted = weight.shape
         if weight.matrices is not None:
             of_one = (wanted[0] // weight.matrices, *wanted[1:])
             wanted = (weight.matrices, *(reversed(of_one) if weight.transposed else of_one))
         if any((rows, *shape[1:]) != wanted for shape in shapes):
+            file = packed[0].file if packed else self.entry(weight.tensors[0]).file
             raise CheckpointError(
-                f"{self._entry(weight.tensors[0]).file}: {' + '.join(weight.tensors)} have shapes "
+                f"{file}: {' + '.join(weight.tensors)} have shapes "
                 f"{', '.join(map(str, shapes))}; config.json asks for {wanted} together"
             )
+        for tensor in packed:
+            tensor.check()
+        if packed:
+            return
         row = 0
         for name, shape in zip(weight.tensors, shapes, strict=True):
             self._check_type(name, weight)
             if weight.scales is ScaleForm.BLOCK and row % SCALE_BLOCK:
-                file = self._entry(name).file
+                file = self.entry(name).file
                 raise CheckpointError(
                     f"{file}: '{name}' with scales by block is stacked behind {row} rows, no multiple of "
                     f"{SCALE_BLOCK}"
@@ -221,13 +284,15 @@ class Checkpoint:
             row += shape[0]
 
     def _check_type(self, name: str, weight: Weight) -> None:
-        """A head or a router may be fp8 or not: the engine has them in its own type."""
-        dtype, file = self.dtype(name), self._entry(name).file
-        if dtype == FP8 and weight.stored is None:
-            raise CheckpointError(f"{file}: '{name}' is fp8, but by config.json it is not quantized")
+        """A head or a router may be narrow or not: the engine has them in its own type."""
+        dtype, file = self.dtype(name), self.entry(name).file
+        if dtype not in (*INFINITY, FP8):
+            raise CheckpointError(f"{file}: '{name}' is {dtype}, but by config.json it holds no such codes")
+        if dtype == FP8 and not isinstance(weight.stored, StoredScales):
+            raise CheckpointError(f"{file}: '{name}' is fp8, but by config.json it is not quantized so")
         if dtype != FP8 and weight.stored is not None and weight.scales is not None:
             raise CheckpointError(f"{file}: '{name}' is {dtype}, but by config.json it is fp8")
-        if dtype == FP8 and weight.stored is not None:
+        if dtype == FP8 and isinstance(weight.stored, StoredScales):
             self.scales(name, weight.stored)
 
     def _entry(self, name: str) -> Tensor:

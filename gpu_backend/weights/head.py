@@ -23,7 +23,7 @@ def with_own_head(
     tells; and where the embedding is missing, that tensor is both. Where the two are not tied, there has to
     be one. Raises CheckpointError.
     """
-    named = [head for head in model.own_heads if head.tensors[0] in checkpoint]
+    named = [head for head in model.own_heads if checkpoint.has(head)]
     if model.head is not None:
         if not named:
             raise CheckpointError(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_backend.models.description import Layer, Model, Weight
+from gpu_backend.models.quantization import StoredScales
 from gpu_backend.models.quantized import stored
 from gpu_backend.weights.checkpoint import Checkpoint
 from gpu_backend.weights.head import with_own_head
@@ -72,13 +73,14 @@ def _with_fused_experts(layer: Layer, model: Model, checkpoint: Checkpoint) -> L
         return layer
     changed: dict[str, Any] = {}
     for name, weight in (("gate_up", layer.gate_up), ("down", layer.down)):
-        if weight.fused not in checkpoint or weight.tensors[0] in checkpoint:
+        fused = replace(weight, tensors=(weight.fused,), matrices=model.experts.count)
+        if not checkpoint.has(fused) or checkpoint.has(weight):
             continue
-        if weight.stored is not None:
+        if isinstance(weight.stored, StoredScales):
             raise CheckpointError(
                 f"{checkpoint.directory}: '{weight.fused}' holds the experts of a layer fused into one "
                 "tensor, which is not supported in fp8: save a tensor for each, as transformers does with "
                 "save_pretrained(..., save_original_format=True)"
             )
-        changed[name] = replace(weight, tensors=(weight.fused,), matrices=model.experts.count)
+        changed[name] = fused
     return replace(layer, **changed)

@@ -27,6 +27,9 @@ STORAGE = {
     "F16": ("float16", "<f2"),
     "F32": ("float32", "<f4"),
     "F8_E4M3": (FP8, "u1"),
+    "F8_E8M0": ("float8_e8m0fnu", "u1"),
+    "U8": ("uint8", "u1"),
+    "I32": ("int32", "<i4"),
 }
 MAX_DIMENSIONS = 8
 

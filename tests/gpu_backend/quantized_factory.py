@@ -1,4 +1,5 @@
-"""Small models in fp8, laid out as published checkpoints are, and the same with their values in fp32.
+"""Small models in fp8 or in four bits, laid out as published checkpoints are, and the same with their values
+in fp32.
 
 oracle = make_quantized(directory, "llama", "compressed-tensors-channel")
 """
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fourbit_checkpoint import FOUR_BITS, pack_files
 from model_factory import as_published, make_model
 from quantized_checkpoint import LAYOUTS, quantize_files
 from safetensors.torch import save_file
@@ -35,12 +37,16 @@ def make_quantized(
     dtype: torch.dtype = torch.bfloat16,
     **changes: Any,
 ) -> PreTrainedModel:
-    """Saves a model of one of SIZES in one of LAYOUTS; returns it with its values in fp32 as the oracle."""
+    """Saves a model of one of SIZES in one of LAYOUTS or FOUR_BITS; returns it with its values in
+    fp32 as the oracle."""
     sizes = {"intermediate_size": 256, "num_hidden_layers": 2, **SIZES[family], **changes}
     model = make_model(directory, family, dtype, **sizes)
     plain = directory / "plain"
     model.save_pretrained(plain)
-    values = quantize_files(directory, LAYOUTS[layout])
+    if layout in FOUR_BITS:
+        values = pack_files(directory, FOUR_BITS[layout])
+    else:
+        values = quantize_files(directory, LAYOUTS[layout])
     save_file(values, plain / "model.safetensors", {"format": "pt"})
     oracle: PreTrainedModel = type(model).from_pretrained(plain, dtype=torch.float32).eval()
     as_published(directory)

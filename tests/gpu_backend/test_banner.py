@@ -44,9 +44,9 @@ def test_slots_that_were_rounded_up_are_told() -> None:
 
 def test_weights_that_were_rounded_are_told() -> None:
     assert " on cpu: batch" in said(demo_directory())
-    assert " on cpu with fp8 weights (by row): batch" in said(demo_directory(), quantization="fp8")
+    assert " on cpu with weights in fp8 (by row): batch" in said(demo_directory(), quantization="fp8")
     both = said(demo_directory(), quantization="fp8", kv_cache_dtype="fp8")
-    assert " on cpu with fp8 weights (by row) and an fp8 KV cache: batch" in both
+    assert " on cpu with weights in fp8 (by row) and an fp8 KV cache: batch" in both
 
 
 def test_a_context_that_was_cut_by_default_is_told(long_model: Path) -> None:

@@ -9,6 +9,7 @@ from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.models.description import Layer, Model, Weight
+from gpu_backend.models.quantization import GroupForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.attention import NO_KV_SCALES, Heads, KvScales, Reach
 from gpu_backend.ops.gemv import gemv_rows
@@ -58,6 +59,8 @@ def matrix_of(weight: Weight, element: Element, address: int = 0) -> Matrix:
     columns = weight.n_elements // rows
     if weight.scales is None:
         return Matrix(rows, columns, element, address)
+    if isinstance(weight.scales, GroupForm):
+        raise ValueError(f"no kernel on a GPU multiplies weights in {weight.scales.words}")
     behind = address and address + rows * columns * Element.FP8.n_bytes
     scales = Matrix(*weight.scales.shape(rows, columns), Element.FP32, behind)
     return Matrix(rows, columns, Element.FP8, address, scales)

@@ -156,7 +156,7 @@ class WeightLoader:
 
     def _quantize(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, scales: Matrix) -> None:
         """As Checkpoint.fp8_parts does it, to the last bit."""
-        assert weight.scales is not None
+        assert isinstance(weight.scales, ScaleForm)
         address, behind, wanted = matrix.address, scales.address, self._config.dtype
         for part, dtype in checkpoint.parts(weight):
             wide = wanted == "float32"
@@ -184,7 +184,9 @@ def loading_kernels(config: Model, source: Checkpoint | RandomWeights) -> set[st
 
 def _rounded(config: Model) -> tuple[ScaleForm, ...]:
     """In which forms a checkpoint's weights are rounded to fp8 while they are loaded."""
-    return config.scale_forms if config.quantization is None else ()
+    if config.quantization is not None:
+        return ()
+    return tuple(form for form in config.scale_forms if isinstance(form, ScaleForm))
 
 
 def random_distribution(weight: Weight, name: str) -> tuple[float, float]:

@@ -186,10 +186,7 @@ def of_group(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"bits": 4}, "quant_method '' is not supported: Blink serves fp8 (e4m3) weights"),
-        ({"quant_method": "awq", "bits": 4}, "quant_method 'awq' is not supported"),
-        ({"quant_method": "gptq"}, "quant_method 'gptq' is not supported"),
-        ({"quant_method": "mxfp4"}, "quant_method 'mxfp4' is not supported"),
+        ({"bits": 4}, "quant_method '' is not supported: Blink serves weights in fp8"),
         ({"quant_method": "bitsandbytes"}, "quant_method 'bitsandbytes' is not supported"),
         ({"quant_method": 8}, "quant_method must be a string, found 8"),
         ([], "quantization_config must be an object"),
@@ -212,9 +209,9 @@ def of_group(**changes: Any) -> dict[str, Any]:
         ),
         (
             of_group(num_bits=4, type="int", strategy="group"),
-            "weights of 4 bits and type 'int'",
+            "input_activations of 8 bits",
         ),
-        (of_group(num_bits=4), "weights of 4 bits and type 'float'"),
+        (of_group(num_bits=4), "input_activations of 8 bits"),
         (of_group(strategy="group", group_size=64), "weights' strategy 'group' of 64"),
         (of_group(symmetric=False), "weights that are not symmetric"),
         (of_group(dynamic=True), "weights with dynamic scales"),
@@ -231,7 +228,6 @@ def of_group(**changes: Any) -> dict[str, Any]:
         ({**CT, "transform_config": {"config_groups": {"R1": {}}}}, "transform_config"),
         ({**CT, "kv_cache_scheme": {**KV, "type": "int"}}, "kv_cache_scheme of 8 bits and type 'int'"),
         ({**CT, "kv_cache_scheme": {**KV, "strategy": "attn_head"}}, "kv_cache_scheme: strategy 'attn_head'"),
-        ({**MODELOPT, "quant_algo": "NVFP4"}, "ModelOpt's quant_algo 'NVFP4'"),
         ({**MODELOPT, "quant_algo": "MIXED_PRECISION"}, "ModelOpt's quant_algo 'MIXED_PRECISION'"),
         ({**MODELOPT, "kv_cache_quant_algo": "NVFP4"}, "ModelOpt's kv_cache_quant_algo 'NVFP4'"),
     ],

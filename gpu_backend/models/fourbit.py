@@ -1,0 +1,83 @@
+"""Codes of four bits in numpy, which has no such type: a code is a byte, from 0 to 15.
+
+The order of codes in GPU memory is that of `packed`, which gpu_backend.ops.matrix.Matrix describes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_backend.models.quantization import CODE_GRAIN, Codes, GroupForm
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+MIDDLE = 8  # the zero of integers that have none of their own
+MOST_E2M1 = 6.0
+E2M1: Floats = np.array(
+    [sign * size for sign in (1, -1) for size in (0, 0.5, 1, 1.5, 2, 3, 4, 6)], np.float32
+)
+_BETWEEN: Floats = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5], np.float32)  # neighbouring numbers
+# Of 32 columns: where each code stands in memory. Word w, from its lowest bits on.
+ORDER: NDArray[np.intp] = np.array(
+    [8 * pair + 2 * word + one for word in range(4) for one in (0, 1) for pair in range(4)], np.intp
+)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A matrix of codes, or some of its rows: codes [rows][columns], scales and, of Codes.INT4, zeros
+    [rows][groups], of groups of equal size."""
+
+    codes: Bytes
+    scales: Floats
+    zeros: Floats | None
+
+    def rows(self, order: NDArray[np.intp]) -> Grouped:
+        """The same with its rows in another order."""
+        zeros = None if self.zeros is None else self.zeros[order]
+        return Grouped(self.codes[order], self.scales[order], zeros)
+
+    def values(self) -> Floats:
+        """What the codes stand for, in fp32."""
+        rows, columns = self.codes.shape
+        groups = self.codes.reshape(rows, self.scales.shape[1], -1)
+        numbers = E2M1[groups] if self.zeros is None else groups - self.zeros[:, :, None]
+        numbers *= self.scales[:, :, None]
+        return numbers.reshape(rows, columns)
+
+    def in_groups_of(self, size: int) -> Grouped:
+        """The same with smaller groups, into which each of these is divided."""
+        times = self.codes.shape[1] // self.scales.shape[1] // size
+        zeros = None if self.zeros is None else self.zeros.repeat(times, axis=1)
+        return Grouped(self.codes, self.scales.repeat(times, axis=1), zeros)
+
+
+def quantize(values: Floats, form: GroupForm) -> Grouped:
+    """The nearest codes, with the least scales of which no code lies beyond the last; integers are symmetric,
+    and the scales of numbers powers of two, as MXFP4 has them."""
+    rows, columns = values.shape
+    groups = values.reshape(rows, -1, form.group)
+    most = np.abs(groups).max(axis=2)
+    if form.codes is Codes.INT4:
+        scales = np.where(most > 0, most / np.float32(MIDDLE - 1), np.float32(1))
+        integers = np.rint(groups / scales[:, :, None]) + MIDDLE
+        zeros = np.full_like(scales, MIDDLE)
+        return Grouped(integers.astype(np.uint8).reshape(rows, columns), scales, zeros)
+    exponent = np.ceil(np.log2(np.where(most > 0, most, 1) / np.float32(MOST_E2M1)))
+    scales = np.exp2(exponent).astype(np.float32)
+    sizes = np.abs(groups) / scales[:, :, None]
+    codes: Bytes = np.searchsorted(_BETWEEN, sizes).astype(np.uint8)
+    codes[groups < 0] |= 8
+    return Grouped(codes.reshape(rows, columns), scales, None)
+
+
+def packed(codes: Bytes) -> Bytes:
+    """Codes [rows][columns], a multiple of CODE_GRAIN, as they lie in GPU memory, [rows][columns / 2]."""
+    rows, columns = codes.shape
+    ordered = codes.reshape(-1, CODE_GRAIN)[:, ORDER]
+    out: Bytes = (ordered[:, 1::2] << 4).astype(np.uint8)
+    out |= ordered[:, 0::2]
+    return out.reshape(rows, columns // 2)
