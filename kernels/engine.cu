@@ -18,6 +18,7 @@
 #include "kernels/ops/gemm/gemv.h"
 #include "kernels/ops/gemm/split_sums.h"
 #include "kernels/ops/gemm/tiled_fp8_gemm_sm90.h"
+#include "kernels/ops/gemm/unpack.h"
 #include "kernels/ops/gemm/skinny_gemm_sm90.h"
 #include "ops/norm.h"
 #include "ops/norm_quantize.h"

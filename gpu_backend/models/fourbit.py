@@ -10,12 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_backend.models.half import half_bits
 from gpu_backend.models.quantization import CODE_GRAIN, Codes, GroupForm
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 MIDDLE = 8  # the zero of integers that have none of their own
 MOST_E2M1 = 6.0
+# By the type of halves: the number to whose pattern in bits a code is added (kernels/primitives/codes.h), and
+# the exponents of powers of two, with the bias of 127, by which it holds all products with numbers.
+PATTERNS = {"bfloat16": 128, "float16": 1024}
+EXPONENTS = {"bfloat16": (0, 252), "float16": (113, 140)}
+INFINITE = {"bfloat16": 0x7F80, "float16": 0x7C00}
 E2M1: Floats = np.array(
     [sign * size for sign in (1, -1) for size in (0, 0.5, 1, 1.5, 2, 3, 4, 6)], np.float32
 )
@@ -72,6 +78,31 @@ def quantize(values: Floats, form: GroupForm) -> Grouped:
     codes: Bytes = np.searchsorted(_BETWEEN, sizes).astype(np.uint8)
     codes[groups < 0] |= 8
     return Grouped(codes.reshape(rows, columns), scales, None)
+
+
+def units(part: Grouped, form: GroupForm, half: str) -> NDArray[np.uint32] | Bytes:
+    """Scales, and zeros, as kernels/primitives/codes.h has them: [rows][columns / unit_columns(form)].
+
+    `half`: "bfloat16" or "float16", in which kernels multiply. Raises ValueError where it does not hold them.
+    """
+    if form.codes is Codes.E2M1 and form.group == CODE_GRAIN:
+        exponents = part.scales.view(np.uint32) >> 23 & 0xFF
+        least, most = EXPONENTS[half]
+        if ((exponents < least) | (exponents > most)).any():
+            raise ValueError(f"scales that are beyond what {half} holds")
+        return exponents.astype(np.uint8)
+    halves = half_bits(part.scales, "float32", half).astype(np.uint32)
+    if (halves & 0x7FFF >= INFINITE[half]).any():
+        raise ValueError(f"scales that are beyond what {half} holds")
+    if part.zeros is None:
+        return halves[:, 0::2] | halves[:, 1::2] << 16
+    added = half_bits(-(part.zeros + PATTERNS[half]).astype(np.float32), "float32", half)
+    return halves | added.astype(np.uint32) << 16
+
+
+def unit_columns(form: GroupForm) -> int:
+    """Columns of what has one word or byte of scales."""
+    return form.group if form.codes is Codes.INT4 else CODE_GRAIN
 
 
 def packed(codes: Bytes) -> Bytes:

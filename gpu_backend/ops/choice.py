@@ -30,6 +30,7 @@ from gpu_backend.ops.sampling import ClusterSample
 from gpu_backend.ops.skinny_gemm import SkinnyGemm
 from gpu_backend.ops.tiled_fp8 import TiledFp8Gemm
 from gpu_backend.ops.tiled_gemm import TiledGemm
+from gpu_backend.ops.unpacked import UnpackedGemm
 
 
 def choose(op: ops.Operation, target: Target) -> Choice:
@@ -82,7 +83,15 @@ def serves(name: str, op: ops.Operation, target: Target) -> bool:
 
 # By operation, the fastest first.
 CANDIDATES: dict[type[Any], tuple[Candidate, ...]] = {
-    ops.MatMul: (ResidentGemv(), Gemv(), SkinnyGemm(), TiledFp8Gemm(), TiledGemm(), CublasGemm()),
+    ops.MatMul: (
+        ResidentGemv(),
+        Gemv(),
+        SkinnyGemm(),
+        TiledFp8Gemm(),
+        TiledGemm(),
+        CublasGemm(),
+        UnpackedGemm(choose),
+    ),
     ops.Moe: (OneTokenMoe(), StreamMoe(choose), TiledMoe(choose)),
     attention.DecodePlan: (PlanDecode(), NoDecodePlan()),
     attention.DecodeAttention: (StreamAttention(), PlainDecode()),

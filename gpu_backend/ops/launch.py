@@ -69,7 +69,7 @@ class Place:
             case None:
                 return 0
             case Matrix():
-                return of.address
+                return self.addresses[of.buffer] if of.buffer else of.address
             case Inside():
                 return self.addresses[of.buffer.name] + of.offset
             case _:

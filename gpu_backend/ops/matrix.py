@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_backend.element import HALF_TYPES, Element
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form, GroupForm, ScaleForm
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,16 @@ class Matrix:
     """A weight [rows][columns], row-major; a vector is a matrix of one row.
 
     `scales`: what elements of a narrow type are multiplied by, fp32, in one of the shapes of ScaleForm; None
-    where the type holds the values themselves.
+    where the type holds the values themselves. Of codes of four bits, which have a form of `groups`, they lie
+    as kernels/primitives/codes.h has them.
+
+    `buffer`: the matrix lies at the start of this buffer, where a kernel of the step has put it, and not at
+    `address`.
 
     In memory the columns of an fp8 matrix stand in another order: of each 16 consecutive bytes of a row, the
     bytes 4q to 4q+3 hold the columns 2q, 2q+1, 2q+8 and 2q+9 (kernels/primitives/fp8.h says why). `columns`
-    is a multiple of 16.
+    is a multiple of 16. Those of codes, of which it is a multiple of 32, are in the order of
+    gpu_backend.models.fourbit.ORDER.
     """
 
     rows: int
@@ -29,17 +34,19 @@ class Matrix:
     element: Element
     address: int = 0
     scales: Matrix | None = None
+    groups: GroupForm | None = None
+    buffer: str = ""
 
     @property
     def n_bytes(self) -> int:
-        own = self.rows * self.columns * self.element.n_bytes
+        own = self.rows * self.columns * self.element.n_bits // 8
         return own + (self.scales.n_bytes if self.scales else 0)
 
     @property
-    def scale_form(self) -> ScaleForm | None:
+    def scale_form(self) -> Form | None:
         """None without scales. A matrix of one row and one block is by row, which is the same."""
-        if self.scales is None:
-            return None
+        if self.scales is None or self.groups:
+            return self.groups
         return ScaleForm.ROW if self.scales.rows == self.rows else ScaleForm.BLOCK
 
 

@@ -14,7 +14,7 @@ from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
 from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form, GroupForm, ScaleForm
 from gpu_backend.ops.attention import cache_type
 from gpu_backend.ops.exchange import (
     MEGAKERNEL_TILE,
@@ -45,7 +45,7 @@ def megakernel_blocks(op: DecodeModel, target: Target) -> int:
     return min(target.blocks, least // MEGAKERNEL_TILE)
 
 
-def words(columns: int, form: ScaleForm | None) -> int:
+def words(columns: int, form: Form | None) -> int:
     """The columns of a matrix as the kernel counts them: halves, or pairs of elements of fp8."""
     return columns if form is None else columns // 2
 
@@ -85,6 +85,8 @@ class Megakernel:
                 f"head_dim is {op.heads.dim}, it must be one of {', '.join(map(str, MEGAKERNEL_HEAD_DIMS))}"
             )
         form = op.weight_scales
+        if isinstance(form, GroupForm):
+            return "its matrices are of halves or of fp8, not of codes of four bits"
         if form is ScaleForm.BLOCK:
             return "it scales the sums of whole rows of fp8 weights, not of blocks"
         grain = MEGAKERNEL_SLICE if form is None else 2 * MEGAKERNEL_SLICE
@@ -102,7 +104,7 @@ class Megakernel:
     def launches(self, op: DecodeModel, target: Target) -> list[Launch]:
         sizes = f"{op.element.cpp}, {op.heads.dim}, {megakernel_group(op.heads)}"
         instance = f"{sizes}{cache_type(op.cached)}"
-        if op.weight_scales is not None:
+        if isinstance(op.weight_scales, ScaleForm):
             instance = f"{sizes}, {op.cached.cpp}, {SCALE_FORMS[op.weight_scales]}"
         blocks = megakernel_blocks(op, target)
         operands = (

@@ -20,7 +20,7 @@ from gpu_backend.ops.launch import FromStep, Launch, Work, instantiated
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
 from gpu_backend.ops.operations import Moe, Routing
-from gpu_backend.ops.weights import SCALE_FORMS, UNSCALED, instance, weight_operand
+from gpu_backend.ops.weights import UNSCALED, form_name, instance, weight_operand
 
 # Pairs an expert, on average, up to which reading the weights is all the work.
 SMALL_BATCH_PAIRS = MOST_PAIRS // MAX_EXPERTS
@@ -32,12 +32,12 @@ def streams_experts(routing: Routing, tokens: int) -> bool:
 
 
 def expert_input(op: Moe) -> Element:
-    """The type of the normed tokens: ExpertInput of kernels/ops/moe/fp8_expert_gemv.h."""
-    return Element.FP16 if op.gate_up.scales else op.normed.element
+    """The type of the normed tokens: ExpertInput of kernels/ops/moe/narrow_expert_gemv.h."""
+    return Element.FP16 if op.gate_up.element is Element.FP8 else op.normed.element
 
 
 def ring_bytes(weight: Matrix) -> int:
-    """Of shared memory, through which weights in fp8 go (kernels/ops/moe/expert_ring.h)."""
+    """Of shared memory, through which narrow weights go (kernels/ops/moe/expert_ring.h)."""
     return EXPERT_RING_BYTES if weight.scales else 0
 
 
@@ -59,7 +59,7 @@ class StreamMoe:
         if not streams_experts(op.routing, op.tokens):
             return f"{op.tokens} tokens are more than {SMALL_BATCH_TOKENS}, or {SMALL_BATCH_PAIRS} an expert"
         if op.gate_up_bias and op.gate_up.scales:
-            return "it adds no bias to products of weights in fp8"
+            return "it adds no bias to products of narrow weights"
         if op.hidden % ROUTER_CHUNK and expert_input(op) is not op.normed.element:
             return (
                 f"{op.hidden} columns are no multiple of {ROUTER_CHUNK}, and only the router norms in float16"
@@ -76,7 +76,7 @@ class StreamMoe:
         chooser = "blink::kRoutingFused" if chooses else "blink::kRoutingGiven"
         sizes = (op.tokens, op.hidden, op.intermediate, per_token)
         form = op.gate_up.scale_form
-        choices = ((SCALE_FORMS[form] if form else UNSCALED, UNSCALED), (op.gate_up_bias is not None, False))
+        choices = ((form_name(form) if form else UNSCALED, UNSCALED), (op.gate_up_bias is not None, False))
         gate_up = Launch(
             instantiated("moe_gemv_kernel", half, "blink::kGateUp", chooser, choices=choices),
             grid,

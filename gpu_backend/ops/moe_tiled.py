@@ -8,6 +8,8 @@ where it is made. A plan groups the pairs of tokens and experts into units of on
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.expert_plan import PLAN_THREADS, PLAN_TOKENS, ExpertUnit
@@ -31,6 +33,7 @@ from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route
 from gpu_backend.ops.operations import Moe
 from gpu_backend.ops.quantize import quantize_for
+from gpu_backend.ops.unpacked import unpacked
 from gpu_backend.ops.weights import instance
 
 UNIT_BYTES = ExpertUnit.itemsize
@@ -53,9 +56,9 @@ class TiledMoe:
             return target.beyond_hopper
         if op.routed:
             return "it computes the router's logits itself"
-        if bool(op.gate_up.scales) != bool(op.down.scales):
+        if len({op.gate_up.element is Element.FP8, op.down.element is Element.FP8}) > 1:
             return "gate_up and down are both in fp8, or neither is"
-        if op.gate_up_bias and op.gate_up.scales:
+        if op.gate_up_bias and op.gate_up.element is Element.FP8:
             return "it adds no bias to products of weights in fp8"
         return _suits(op.gate_up, op.intermediate) or _suits(op.down, op.hidden)
 
@@ -65,7 +68,7 @@ class TiledMoe:
 
 def _suits(weight: Matrix, outputs: int) -> str | None:
     """Of one of the matmuls."""
-    if weight.scale_form is None:
+    if weight.element is not Element.FP8:
         return None
     if weight.columns % FP8_GROUP or outputs % GRAIN:
         return (
@@ -79,7 +82,8 @@ def _suits(weight: Matrix, outputs: int) -> str | None:
 def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
     """Makes the plan and runs both matmuls of the chosen (token, expert) pairs."""
     buffers, count, per_token = MoeBuffers(op), op.routing.count, op.routing.per_token
-    unit = GROUPED_FP8_UNIT if op.down.scales else GROUPED_UNIT
+    in_fp8 = op.down.element is Element.FP8
+    unit = GROUPED_FP8_UNIT if in_fp8 else GROUPED_UNIT
     units = 1 + op.pairs // unit + min(count, op.pairs)
     plan = (
         Buffer("expert_plan", units, UNIT_BYTES, Element.U8),
@@ -91,12 +95,28 @@ def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
         (PLAN_THREADS, 1, 1),
         (buffers.choice, *plan, op.tokens, count, per_token, unit),
     )
-    if op.down.scales:
+    if in_fp8:
         return [make_plan, *_of_fp8(op, target, choose, plan)]
     return [make_plan, *_of_halves(op, target, plan)]
 
 
 def _of_halves(op: Moe, target: Target, plan: Plan) -> list[Launch]:
+    """A matrix of codes is unpacked before its matmul, which begins when that is there."""
+    unpack_gate_up, w_gate_up = _halves(op.gate_up, op, target)
+    unpack_down, w_down = _halves(op.down, op, target)
+    op = replace(op, gate_up=w_gate_up, down=w_down)
+    gate_up, down = _products_of_halves(op, target, plan)
+    return [*unpack_gate_up, gate_up, *unpack_down, down]
+
+
+def _halves(weight: Matrix, op: Moe, target: Target) -> tuple[list[Launch], Matrix]:
+    if not weight.groups:
+        return [], weight
+    launch, matrix = unpacked(weight, op.normed.element, target)
+    return [launch], matrix
+
+
+def _products_of_halves(op: Moe, target: Target, plan: Plan) -> list[Launch]:
     buffers, half, per_token = MoeBuffers(op), op.normed.element.cpp, op.routing.per_token
     gate_up, down = _maps(op, op.hidden, op.intermediate, GROUPED_K)
     sizes, bias = (op.hidden, op.intermediate), op.gate_up_bias

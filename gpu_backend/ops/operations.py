@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpu_backend.element import Element
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form, ScaleForm
 from gpu_backend.ops.attention import DecodeAttention, DecodePlan, Heads, PrefillAttention, PrefillPlan, Rope
 from gpu_backend.ops.matrix import Buffer, KvCache, Matrix
 
@@ -244,7 +244,7 @@ class DecodeModel:
 
     `max_context` bounds the keys of a row, in tokens. `beyond`: what the model has beyond layers of norm,
     attention over all keys, norm and MLP, in words; "" if nothing. `cached`: the type of keys and values.
-    `weight_scales`: the form of the scales of the layers' matrices in fp8, None if those are of `element`.
+    `weight_scales`: the form of the layers' matrices where they are narrow, None if they are of `element`.
     """
 
     batch_slots: int
@@ -257,7 +257,7 @@ class DecodeModel:
     cached: Element
     beyond: str
     logits: Buffer
-    weight_scales: ScaleForm | None = None
+    weight_scales: Form | None = None
 
 
 @dataclass(frozen=True)

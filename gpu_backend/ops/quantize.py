@@ -24,7 +24,7 @@ def quantize_for(weight: Matrix, x: Buffer) -> Quantize:
     """What a matmul of many rows with this weight in fp8 needs of x. Its buffers are those of all such
     matmuls: each is read before the next is written."""
     form = weight.scale_form
-    assert form is not None
+    assert isinstance(form, ScaleForm)
     scales = 1 if form is ScaleForm.ROW else form.shape(1, x.columns)[1]
     stride = STRIDE_GRAIN * ceil_div(x.rows, STRIDE_GRAIN)
     out = Buffer("x_fp8", x.rows, x.columns, Element.FP8)

@@ -12,18 +12,18 @@ from gpu_backend.ops.launch import Launch, Struct, Tensor
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Epilogue, MatMul, SumsOfSquares
 from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS, SkinnyCut, gate_up_boxes, matrix_boxes, skinny_cut
-from gpu_backend.ops.weights import instance
+from gpu_backend.ops.weights import instance, weight_operand
 from gpu_backend.ops.weights_ahead import NOTHING_AHEAD, weights_ahead
 
 FUSED_NORM = "<QIfQQQ"  # FusedNorm of kernels/ops/gemm/skinny_epilogue_sm90.h
-WORD = 2  # bytes that the kernel counts in: halves, or twice as many elements of fp8
+WORD = 16  # bits that the kernel counts in: halves, or twice as many elements of fp8, or four times codes
 
 
 def tiling_of(op: MatMul, target: Target) -> SkinnyCut:
     """The tiling of the matmul on this GPU."""
     sizes = (op.m, op.k, op.n, op.epilogue)
     rooms = target.rooms(op.ends_step)
-    return skinny_cut(*sizes, target.multiprocessors, rooms, WORD // op.weight.element.n_bytes)
+    return skinny_cut(*sizes, target.multiprocessors, rooms, WORD // op.weight.element.n_bits)
 
 
 def sums_of(op: MatMul, target: Target) -> Buffer:
@@ -74,8 +74,10 @@ def skinny_launch(op: MatMul, tiling: SkinnyCut, target: Target) -> Launch:
 
 
 def _factors(op: MatMul) -> Struct:
-    """SkinnyFactors: FusedNorm, and the scales of weights in fp8."""
+    """SkinnyFactors: FusedNorm, and the scales of weights in fp8, or a CodeMatrix."""
     norm = _norm(op.takes, op.leaves)
+    if isinstance(codes := weight_operand(op.weight), Struct) and op.weight.groups:
+        return Struct(norm.format + codes.format.removeprefix("<"), (*norm.parts, *codes.parts))
     if op.weight.scales is None:
         return norm
     return Struct(norm.format + "Q", (*norm.parts, op.weight.scales))

@@ -49,7 +49,7 @@ class TiledFp8Gemm:
         return None
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
-        assert op.weight.scale_form is not None
+        assert isinstance(op.weight.scale_form, ScaleForm)
         shape = (op.m, op.k, op.n, op.epilogue, op.weight.scale_form)
         return tiled_fp8_launches(op, tiled_fp8_cut(*shape, target.multiprocessors), target)
 
@@ -76,7 +76,7 @@ def _half(op: MatMul) -> Element:
 
 def _product(op: MatMul, cut: TiledFp8Cut, out: Buffer, output: Epilogue, target: Target) -> Launch:
     assert op.x_scales is not None
-    assert op.weight.scale_form is not None
+    assert isinstance(op.weight.scale_form, ScaleForm)
     params, boxes = cut.params, gate_up_boxes if output is Epilogue.GATED else matrix_boxes
     w = boxes(op.k // WORD, op.n, TILED_ROWS)
     x = matrix_boxes(op.k // WORD, op.m, params.columns // PAIR)

@@ -19,7 +19,7 @@ def weights_ahead(after: MatMul, tiling: SkinnyCut, blocks: int) -> Struct:
     """
     parts = 2 if after.epilogue is Epilogue.GATED else 1
     n_rows = min(after.n, tiling.clusters(blocks) * tiling.tile_rows // parts)
-    row_bytes = after.k * after.weight.element.n_bytes
+    row_bytes = after.k * after.weight.element.n_bits // 8
     split_bytes = tiling.share * tiling.panels * SKINNY_ROW_BYTES
     splits = ceil_div(row_bytes, split_bytes)  # those that are not past the end of k
     last = row_bytes - (splits - 1) * split_bytes  # of a row, what the last one has

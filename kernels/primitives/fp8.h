@@ -1,5 +1,4 @@
-/* Weights in fp8 (e4m3): the order of their columns in memory, which elements share a scale, and how elements become
- * halves in registers.
+/* Weights in fp8 (e4m3): the order of their columns in memory, and how elements become halves in registers.
  *
  * Of each 16 consecutive columns of a row, which are 16 bytes, the bytes 4q to 4q + 3 hold the columns 2q, 2q + 1,
  * 2q + 8 and 2q + 9. The tensor cores take these four columns of a 16-bit operand from one thread, in two registers
@@ -9,15 +8,11 @@
 #ifndef BLINK_PRIMITIVES_FP8_H
 #define BLINK_PRIMITIVES_FP8_H
 
-#include "common.h"
+#include "scale_form.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
-
-/* Which elements of a matrix share a scale (gpu_backend/models/quantization.py): value = element * scale. kUnscaled
- * says that a matrix is of halves, which are the values themselves. */
-enum ScaleForm { kScaleByRow, kScaleByBlock, kUnscaled };
 
 constexpr uint32_t kScaleBlock = 128; /* rows, and columns, of a block */
 constexpr uint32_t kFp8Group = 16;    /* columns whose order is their own */

@@ -93,6 +93,22 @@ __device__ __forceinline__ void load_scale(const float* p, bool wanted, float& v
       : "l"(p), "r"(uint32_t(wanted)));
 }
 
+/* The same of other scales: a word, and a byte. */
+__device__ __forceinline__ void load_word(const uint32_t* p, bool wanted, uint32_t& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %2, 0;\n"
+      "@wanted ld.global.u32 %0, [%1]; }"
+      : "+r"(value)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+__device__ __forceinline__ void load_byte(const uint8_t* p, bool wanted, uint32_t& value) {
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.u32 wanted, %2, 0;\n"
+      "@wanted ld.global.u8 %0, [%1]; }"
+      : "+r"(value)
+      : "l"(p), "r"(uint32_t(wanted)));
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -253,6 +269,23 @@ __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b, __nv_
   uint32_t product;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
+}
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b, __half) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+/* Sums of two pairs. */
+__device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b, __nv_bfloat16) {
+  uint32_t sum;
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
+__device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b, __half) {
+  uint32_t sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
 }
 
 }  // namespace blink

@@ -11,6 +11,7 @@ from symbolic_plan import Expression
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
+from gpu_backend.models.quantization import Form, ScaleForm
 from gpu_backend.ops.moe_one import SINGLE_EXPERTS, SUM_PLACES
 from gpu_backend.ops.moe_stream import FEW_TOKENS
 from gpu_backend.ops.moe_tiled import GROUPED_FP8_UNIT, GROUPED_UNIT, UNIT_BYTES
@@ -68,7 +69,7 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
         self._pairs("expert_weight", FP32_BYTES)
         if chooses:
             self._route(0, None, "router_logits", "expert_choice")
-        name, choice = self._weights[weight], self._at("expert_choice")
+        name, choice = self._named(weight), self._at("expert_choice")
         own = self._weights.get(bias)
         return [("experts' silu", name, own, x[token], choice[token]) for token in range(self._shape.tokens)]
 
@@ -87,10 +88,14 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
         units = tokens * per_token // unit + min(count, tokens * per_token)
         assert (tokens, unit) == (
             self._shape.tokens,
-            GROUPED_FP8_UNIT if self.config.scale_forms else GROUPED_UNIT,
+            GROUPED_FP8_UNIT if isinstance(self._form(), ScaleForm) else GROUPED_UNIT,
         )
         self._at(plan, 1 + units, UNIT_BYTES)
         self._pairs(pairs, 4)
+
+    def _form(self) -> Form | None:
+        """Of the experts' matrices."""
+        return next((layer.down.scales for layer in self.config.layers if layer.router), None)
 
     def _moe_gemv_gate_up(
         self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int, chooses: bool = False
@@ -105,7 +110,7 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
     def _expert_down(self, weight: int, x: Buffer | list[Expression], out: str) -> None:
         to = self._pairs(out, HALF_BYTES * self.config.hidden)
         for token in range(self._shape.tokens):
-            to[token] = ("experts' down", self._weights[weight], x[token])
+            to[token] = ("experts' down", self._named(weight), x[token])
 
     def _moe_gemv_down(self, _: int, routing: Any, weight: int, x: str, out: str, *rest: int) -> None:
         self._expert_down(weight, self._at(x), out)

@@ -37,7 +37,7 @@ from gpu_backend.ops.attention import NO_KV_SCALES, KvScales, Reach
 from gpu_backend.ops.launch import FromStep, LibraryGemm, PlanCall, Struct, Tensor, Work
 from gpu_backend.ops.matrix import Buffer as Place
 from gpu_backend.ops.matrix import Matrix
-from gpu_backend.ops.weights import FP8_MATRIX
+from gpu_backend.ops.weights import CODE_MATRIX, FP8_MATRIX
 
 
 class SymbolicMachine:
@@ -102,6 +102,14 @@ class SymbolicMachine:
         self._scales_of[address] = address + SCALES
         return replace(matrix, address=address, scales=replace(matrix.scales, address=address + SCALES))
 
+    def _named(self, weight: int | str) -> str:
+        """What a matrix is called, which may have been unpacked to a buffer."""
+        if isinstance(weight, int):
+            return self._weights[weight]
+        kind, name = self._at(weight)[0]
+        assert kind == "unpacked"
+        return str(name)
+
     def _layer(self, i: int, layer: DeviceLayer, reaches: tuple[Reach, ...]) -> DeviceLayer:
         there = {field.name: getattr(layer, field.name) for field in fields(layer)}
         matrices = {name: of for name, of in there.items() if isinstance(of, Matrix)}
@@ -118,11 +126,11 @@ class SymbolicMachine:
             case Place():
                 return operand.name
             case Matrix():
-                return operand.address
+                return operand.buffer or operand.address
             case Tensor():
                 return operand.of if isinstance(operand.of, int) else self._argument(operand.of)
-            case Struct(format=format, parts=(Matrix(), *_)) if format == FP8_MATRIX:
-                weight, scales = operand.parts
+            case Struct(format=format, parts=(Matrix(), *_)) if format in (FP8_MATRIX, CODE_MATRIX):
+                weight, scales, *_ = operand.parts
                 assert self._argument(scales) == self._scales_of[self._argument(weight)], "another's scales"
                 return self._argument(weight)
             case Struct():

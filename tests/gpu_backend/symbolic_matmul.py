@@ -15,6 +15,8 @@ from gpu_backend.ops.launch import LibraryGemm
 from gpu_backend.ops.moe_one import SUM_PLACES
 from gpu_backend.ops.operations import Epilogue
 
+NORM_FIELDS, CODE_FIELDS = 6, 3  # of FusedNorm, and of CodeMatrix
+
 
 class SymbolicMatMul(SymbolicMachine):
     """A norm may be divided between two products (E19), and weights and rows be in fp8."""
@@ -23,7 +25,8 @@ class SymbolicMatMul(SymbolicMachine):
         fp32 = gemm.out.element is Element.FP32
         epilogue = Epilogue.ADD if gemm.adds else Epilogue.STORE_FP32 if fp32 else Epilogue.STORE
         sizes = (gemm.x.rows, gemm.x.columns, gemm.out.columns)
-        self._multiply(Product(gemm.weight.address, gemm.x.name, gemm.out.name, *sizes, epilogue))
+        weight = self._argument(gemm.weight)
+        self._multiply(Product(weight, gemm.x.name, gemm.out.name, *sizes, epilogue))
 
     def _multiply(self, product: Product, norm: SplitNorm | None = None) -> None:
         x = self._quantized(product) if product.x_scales else self._halves(product)
@@ -56,7 +59,10 @@ class SymbolicMatMul(SymbolicMachine):
         return [of[1] if of == ("fp8", scale[-1]) else ("wrong scales", of) for of, scale in pairs]
 
     def _times(self, weight: int, x: Expression) -> Expression:
-        return ("times", self._weights[weight], x)
+        return ("times", self._named(weight), x)
+
+    def _unpack(self, _: int, weight: int, out: str, rows: int, columns: int) -> None:
+        self._at(out, rows, HALF_BYTES * columns)[0] = ("unpacked", self._weights[weight])
 
     def _scaled(self, x: Expression, row: int, norm: SplitNorm | None) -> Expression:
         """E19: x with the factor of the sums, if they are those of its own row in the same shape."""
@@ -68,14 +74,16 @@ class SymbolicMatMul(SymbolicMachine):
         return ("norm", weight, of) if kind == "without its factor" and left else ("wrong factor", x)
 
     def _wide(self, work: Any, epilogue: Epilogue, columns: int, tiles: int) -> None:
-        """SkinnyParams's fields, FusedNorm's, behind which the scales of weights in fp8 stand, and
-        WeightsAhead's, which compute nothing."""
-        weight, x, out, cut, (*norm, scales), (ahead, *_) = map(self._argument, work.operands)
+        """SkinnyParams's fields, FusedNorm's, behind which the scales of weights in fp8 stand, or a
+        CodeMatrix, and WeightsAhead's, which compute nothing."""
+        weight, x, out, cut, factors, (ahead, *_) = map(self._argument, work.operands)
         assert not ahead or ahead in self._weights
-        if weight not in self._scales_of:
-            norm.append(scales)
-        else:
-            assert scales == self._scales_of[weight], "the scales are another matrix's"
+        norm, behind = factors[:NORM_FIELDS], factors[NORM_FIELDS:]
+        if len(behind) == CODE_FIELDS:
+            assert behind[0] == weight
+            behind = behind[1:]
+        if weight in self._scales_of:
+            assert behind[0] == self._scales_of[weight], "the scales are another matrix's"
         rows, n_in, n_out, _, n_tiles, *_ = struct.unpack("<9I", cut)
         ends_step = self._weights[weight] in ("head", "embed")
         rooms = replace(self.model.target, shared_bytes=work.divided).rooms(ends_step)

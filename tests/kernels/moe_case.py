@@ -13,7 +13,7 @@ from routings import NO_EXPERT, Choices
 from weights import weights
 
 from gpu_backend.kernel_abi import grouped_gemm_sm90, routing
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form
 
 FEW, UNIT = routing.FEW_TOKENS, grouped_gemm_sm90.GROUPED_UNIT
 
@@ -32,7 +32,7 @@ class MoeCase:
         n_experts: int,
         hidden: int,
         intermediate: int,
-        form: ScaleForm | None = None,
+        form: Form | None = None,
         gain: float = 1,
     ) -> None:
         """`gain`: of gate and of up; down makes up for it."""

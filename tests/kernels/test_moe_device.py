@@ -11,9 +11,10 @@ from halves import NAN, assert_close, floats, random
 from moe_case import STREAMED, TILED, MoeCase, new_plan
 from reference_ops import StepData, call
 from routings import NO_EXPERT, absent, padded, skewed, uniform
+from weights import CODES, FP4_16, FP4_32, INT4
 
 from gpu_backend.kernel_abi import fused_router
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 
 ROUTINGS = [uniform, skewed, padded, absent]
 
@@ -135,7 +136,7 @@ def test_experts_with_a_bias(
     case.check(run(case, emulate))
 
 
-@pytest.mark.parametrize("form", [ScaleForm.ROW, ScaleForm.BLOCK])
+@pytest.mark.parametrize("form", [ScaleForm.ROW, ScaleForm.BLOCK, *CODES])
 @pytest.mark.parametrize(
     ("run", "tokens", "n_experts", "per_token", "hidden", "intermediate"),
     [
@@ -146,9 +147,9 @@ def test_experts_with_a_bias(
         pytest.param(STREAMED, 9, 6, 3, 2176, 640, marks=pytest.mark.slow),
     ],
 )
-def test_experts_in_fp8(
+def test_narrow_experts(
     emulate: Emulate,
-    form: ScaleForm,
+    form: Form,
     run: Any,
     tokens: int,
     n_experts: int,
@@ -167,6 +168,14 @@ def test_experts_in_fp8_of_sizes_that_fill_no_tile(emulate: Emulate, routing: An
     case.check(case.run(emulate))
 
 
+@pytest.mark.parametrize("form", [GroupForm(Codes.INT4, 32), FP4_32, FP4_16])
+@pytest.mark.parametrize("routing", [skewed, padded, absent])
+def test_experts_of_codes_in_sizes_that_fill_no_tile(emulate: Emulate, routing: Any, form: GroupForm) -> None:
+    """A row is a multiple of 32, as gpt-oss's are."""
+    case = MoeCase(routing(20, 5, 2), 5, 288, 96, form)
+    case.check(case.run(emulate))
+
+
 @pytest.mark.parametrize(
     ("run", "skewed_tokens", "form", "sizes"),
     [
@@ -174,10 +183,11 @@ def test_experts_in_fp8_of_sizes_that_fill_no_tile(emulate: Emulate, routing: An
         (TILED, 70, None, (96, 48)),
         (STREAMED, 20, ScaleForm.ROW, (96, 48)),
         (STREAMED, 20, ScaleForm.BLOCK, (128, 128)),
+        (STREAMED, 20, INT4, (128, 64)),
     ],
 )
 def test_a_row_depends_on_its_pair_alone(
-    emulate: Emulate, run: Any, skewed_tokens: int, form: ScaleForm | None, sizes: tuple[int, int]
+    emulate: Emulate, run: Any, skewed_tokens: int, form: Form | None, sizes: tuple[int, int]
 ) -> None:
     """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
     choice = skewed(skewed_tokens + 20, 6, 2)
@@ -233,6 +243,9 @@ UNIT_SUM = 2.0**32  # kSumUnit
         (70, 8, 64, 128, 5, ScaleForm.ROW),  # experts of three groups that are ranked together
         (9, 3, 64, 1152, 4, ScaleForm.ROW),  # a row of the product that a warp does not hold at once
         pytest.param(9, 8, 592, 896, 4, ScaleForm.ROW, marks=pytest.mark.slow),
+        (12, 4, 128, 256, 5, INT4),
+        (5, 3, 2304, 512, 3, FP4_32),
+        (5, 2, 160, 256, 3, FP4_16),
         (7, 3, 2192, 128, 5, ScaleForm.ROW),  # two rounds of an item, the second of which has one chunk
         pytest.param(9, 8, 128, 896, 8, ScaleForm.BLOCK, marks=pytest.mark.slow),
         pytest.param(7, 3, 2176, 128, 5, ScaleForm.BLOCK, marks=pytest.mark.slow),
@@ -245,7 +258,7 @@ def test_experts_of_one_token(
     hidden: int,
     intermediate: int,
     blocks: int,
-    form: ScaleForm | None,
+    form: Form | None,
     renormalise: bool,
     is_padding: bool,
 ) -> None:

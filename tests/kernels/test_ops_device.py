@@ -12,9 +12,9 @@ from emulation import EPS, Emulate
 from halves import NAN, assert_close, floats, random
 from products import OUTPUTS, Product
 from reference_ops import GELU_TANH, NO_GROWTH, SILU, StepData, call, rope_table
-from weights import FORMS, weights
+from weights import FORMS, FP4_16, FP4_32, INT4, weights
 
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 
 CHUNKS = [(3, 0, 20), (0, 17, 18), (6, 30, 40)]
 
@@ -150,7 +150,11 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
      (5, 2304, 24, 2, 2, None), (16, 1024, 48, 2, 1, None), (9, 544, 19, 2, 1, None),
      (12, 320, 40, 2, 2, None),
      (1, 64, 16, 1, 1, ScaleForm.ROW), (3, 4672, 41, 1, 3, ScaleForm.ROW), (8, 704, 64, 1, 2, ScaleForm.ROW),
-     (1, 4096, 136, 1, 2, ScaleForm.BLOCK), (8, 832, 264, 1, 5, ScaleForm.BLOCK)],
+     (1, 4096, 136, 1, 2, ScaleForm.BLOCK), (8, 832, 264, 1, 5, ScaleForm.BLOCK),
+     (1, 128, 16, 1, 1, INT4), (3, 4736, 41, 1, 3, INT4), (12, 640, 40, 2, 2, INT4),
+     (4, 1024, 48, 1, 2, GroupForm(Codes.INT4, 32)), (8, 1152, 24, 1, 2, GroupForm(Codes.INT4, 128)),
+     (1, 4096, 40, 1, 2, FP4_32), (8, 640, 41, 1, 3, FP4_32), (2, 4224, 24, 1, 2, FP4_16),
+     (5, 512, 48, 1, 1, FP4_16)],
 )  # fmt: skip
 def test_gemv(
     emulate: Emulate,
@@ -159,7 +163,7 @@ def test_gemv(
     n_out: int,
     groups: int,
     blocks: int,
-    form: ScaleForm | None,
+    form: Form | None,
     output: str,
 ) -> None:
     """Shares of k that are uneven, tiles that are not full, blocks with several tiles, padding rows of x."""
@@ -182,9 +186,12 @@ NO_ROUTER = (None, None, None, 0)
     [(1, 1024, 40, 3), (2, 2048, 88, 4), (1, 4096, 136, 5), (2, 4096, 24, 2), (2, 1024, 8, 1)],
 )
 def test_resident_gemv(
-    emulate: Emulate, m: int, n_in: int, n_out: int, blocks: int, normed: bool, form: ScaleForm | None
+    emulate: Emulate, m: int, n_in: int, n_out: int, blocks: int, normed: bool, form: Form | None
 ) -> None:
-    """Blocks with several tiles and with none abreast, rows of x past the end; a norm before, a sum after."""
+    """Blocks with several tiles and with none abreast, rows of x past the end; a norm before, a sum after.
+    Codes have chunks of which a row has at least 16."""
+    if isinstance(form, GroupForm):
+        n_in = max(n_in, 2048)
     w, norm = weights(random(n_out, n_in, seed=1, scale=0.1), form), random(n_in, seed=2)
     residual = np.random.default_rng(3).standard_normal((m + 1, n_in)).astype(np.float32)
     residual[m] = np.nan  # not read
@@ -222,7 +229,7 @@ def test_linear_held_of_one_row_leaves_a_router_its_sums(
     blocks: int,
     n_experts: int,
     scale: float,
-    form: ScaleForm | None,
+    form: Form | None,
 ) -> None:
     """To what was there, each block its own: integers, which have no order (E8)."""
     w = weights(random(n_out, n_in, seed=1, scale=0.1 * scale), form)

@@ -86,7 +86,7 @@ class GemmChoice:
                 raise
             return False  # the weights and their cache matter more
         for key, (gemm, half) in wanted.items():
-            self._answers[key] = clock.fastest(gemm, half, self._alike[gemm.weight])
+            self._answers[key] = clock.fastest(gemm, half, self._alike.get(gemm.weight, [gemm.weight]))
         return any(self._answers[key] is not None for key in wanted)
 
     def close(self) -> None:

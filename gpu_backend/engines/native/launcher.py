@@ -108,6 +108,6 @@ class StepLauncher:
 
 def gemm_of(gemm: LibraryGemm, place: Place) -> Gemm:
     """As Cublas takes it."""
-    addresses = (gemm.weight.address, place.address(gemm.x), place.address(gemm.out))
+    addresses = (place.address(gemm.weight), place.address(gemm.x), place.address(gemm.out))
     output = "add" if gemm.adds else "float" if gemm.out.element is Element.FP32 else "half"
     return Gemm(*addresses, gemm.x.rows, gemm.x.columns, gemm.out.columns, output)

@@ -15,6 +15,7 @@ from gpu_backend.ops.attention import NO_KV_SCALES, Heads, KvScales, Reach
 from gpu_backend.ops.gemv import gemv_rows
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import KvCache, Matrix
+from gpu_backend.ops.weights import scales_of
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,16 @@ class DeviceWeights:
 
 
 def matrix_of(weight: Weight, element: Element, address: int = 0) -> Matrix:
-    """A vector is a matrix of one row. `element`: the type of what is not in fp8, whose scales lie right
-    behind it."""
+    """A vector is a matrix of one row. `element`: the type of what is not narrow. The scales of a narrow
+    matrix lie right behind it."""
     rows = weight.shape[0] if len(weight.shape) > 1 else 1
     columns = weight.n_elements // rows
     if weight.scales is None:
         return Matrix(rows, columns, element, address)
     if isinstance(weight.scales, GroupForm):
-        raise ValueError(f"no kernel on a GPU multiplies weights in {weight.scales.words}")
+        behind = address and address + rows * columns * Element.CODES.n_bits // 8
+        scales = scales_of(weight.scales, rows, columns, behind)
+        return Matrix(rows, columns, Element.CODES, address, scales, weight.scales)
     behind = address and address + rows * columns * Element.FP8.n_bytes
     scales = Matrix(*weight.scales.shape(rows, columns), Element.FP32, behind)
     return Matrix(rows, columns, Element.FP8, address, scales)

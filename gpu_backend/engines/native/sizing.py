@@ -20,6 +20,7 @@ from gpu_backend.engines.native.lowering import (
 )
 from gpu_backend.engines.native.model import kv_cache, matrix_of
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.costs import FP8_SPEED
 from gpu_backend.ops.gpu import H200
 
@@ -57,7 +58,8 @@ def mixed_share(config: Model) -> int:
     element, read = compute_element(config.dtype), (layer.qkv, layer.o, layer.gate_up, layer.down)
     read_bytes = sum(matrix_of(weight, element).n_bytes for weight in read)
     layer_s = max(read_bytes / H200.read_bytes_s, LAYER_S)
-    rate = H200.half_flops * (FP8_SPEED if config.scale_forms else 1)
+    in_fp8 = any(isinstance(form, ScaleForm) for form in config.scale_forms)
+    rate = H200.half_flops * (FP8_SPEED if in_fp8 else 1)
     tokens = layer_s * rate / (2 * layer.multiplied_elements(config.experts))
     return min(MIXED_TOKENS, max(MIXED_SHARE, FINEST_STEP * int(tokens / FINEST_STEP)))
 

@@ -25,7 +25,7 @@ from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Shape
 from gpu_backend.engines.native.model import DeviceLayer, NativeModel, heads_of
 from gpu_backend.models.description import Model
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form
 from gpu_backend.ops import operations as ops
 from gpu_backend.ops.attention import (
     DecodeAttention,
@@ -109,7 +109,7 @@ class StepBuilder:
         }
         return ", ".join(kind for kind, there in kinds.items() if there)
 
-    def _layer_forms(self) -> list[ScaleForm | None]:
+    def _layer_forms(self) -> list[Form | None]:
         """Those of the scales of the layers' matrices, each once; None is of halves."""
         layers = self._model.weights.layers
         matrices = (m for layer in layers for m in (layer.qkv, layer.o, layer.gate_up, layer.down))

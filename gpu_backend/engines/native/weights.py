@@ -17,18 +17,21 @@ from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights, matrix_
 from gpu_backend.engines.native.quantizer import Quantizer, quantizer_kernel
 from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.models.description import Layer, Model, Weight
+from gpu_backend.models.fourbit import E2M1, MIDDLE, Grouped, packed, units
 from gpu_backend.models.fp8 import in_register_order
 from gpu_backend.models.half import half_bits, to_float32
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import CODE_GRAIN, Codes, GroupForm, ScaleForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.attention import NO_KV_SCALES, KvScales
 from gpu_backend.ops.matrix import Matrix
 from gpu_backend.weights.checkpoint import Checkpoint
+from gpu_backend.weights.safetensors import CheckpointError
 
 RANDOM_STD = 0.02
 RANDOM_OUTPUT_STD = 0.002  # of attention's output matrix
 RANDOM_FP8 = "random_fp8_kernel"
 RANDOM_FP8_STD = 112.0  # of fp8 elements: the largest, 3.5 times that, fit
+RANDOM_CODES = 1 << 24  # that are made at once
 RANDOM_BLOCKS = 1024
 RANDOM_THREADS = 256
 
@@ -123,6 +126,8 @@ class WeightLoader:
             self._fill(matrix, *random_distribution(weight, name))
         elif matrix.scales is None:
             self._upload(self._source, weight, matrix)
+        elif matrix.groups:
+            self._upload_codes(self._source, weight, matrix, matrix.groups, matrix.scales)
         elif weight.stored is None:
             self._quantize(self._source, weight, matrix, matrix.scales)
         else:
@@ -137,7 +142,9 @@ class WeightLoader:
         """With random numbers, another sequence for each weight."""
         self._seed += 1
         on = self._kernels, self._stream
-        if matrix.scales is None:
+        if matrix.groups:
+            self._fill_codes(matrix, matrix.groups, std)
+        elif matrix.scales is None:
             enqueue_random(*on, matrix.address, matrix.rows * matrix.columns, self._seed, mean, std)
         else:
             enqueue_random_fp8(*on, matrix.address, matrix.rows * matrix.columns, self._seed)
@@ -145,6 +152,24 @@ class WeightLoader:
             scales = np.random.default_rng(self._seed).uniform(0.8 * usual, 1.2 * usual, shape)
             self._memory.write(matrix.scales.address, scales.astype(np.float32).data)
         self._count(matrix.n_bytes)
+
+    def _fill_codes(self, matrix: Matrix, form: GroupForm, std: float) -> None:
+        """By parts of rows."""
+        assert matrix.scales is not None
+        rng = np.random.default_rng(self._seed)
+        address, behind = matrix.address, matrix.scales.address
+        step = max(1, RANDOM_CODES // matrix.columns)
+        for first in range(0, matrix.rows, step):
+            rows = min(step, matrix.rows - first)
+            part = random_codes(rng, rows, matrix.columns, form, std)
+            address, behind = self._write_codes(part, form, address, behind)
+
+    def _write_codes(self, part: Grouped, form: GroupForm, address: int, behind: int) -> tuple[int, int]:
+        """Returns where the next part belongs. Raises ValueError for scales that halves do not hold."""
+        codes, scales = packed(part.codes), units(part, form, self._element.dtype)
+        self._memory.write(address, codes.data)
+        self._memory.write(behind, np.ascontiguousarray(scales).data)
+        return address + codes.nbytes, behind + scales.nbytes
 
     def _upload(self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix) -> None:
         address = matrix.address
@@ -174,11 +199,35 @@ class WeightLoader:
             address, behind = address + elements.nbytes, behind + part.nbytes
             self._count(elements.nbytes + part.nbytes)
 
+    def _upload_codes(
+        self, checkpoint: Checkpoint, weight: Weight, matrix: Matrix, form: GroupForm, scales: Matrix
+    ) -> None:
+        address, behind = matrix.address, scales.address
+        for part in checkpoint.group_parts(weight):
+            try:
+                after = self._write_codes(part, form, address, behind)
+            except ValueError as error:
+                raise CheckpointError(f"{checkpoint.directory}: {weight.tensors[0]} has {error}") from None
+            self._count(after[0] - address + after[1] - behind)
+            address, behind = after
+
+
+def random_codes(rng: np.random.Generator, rows: int, columns: int, form: GroupForm, std: float) -> Grouped:
+    """Codes of which each is as likely, with scales by which their values have mean 0 and `std`, about."""
+    codes = rng.integers(0, 16, (rows, columns), np.uint8)
+    zeros = np.full(form.shape(rows, columns), MIDDLE, np.float32) if form.codes is Codes.INT4 else None
+    usual = std / (E2M1.std() if zeros is None else np.arange(16).std())
+    scales = rng.uniform(0.8 * usual, 1.2 * usual, form.shape(rows, columns)).astype(np.float32)
+    if zeros is None and form.group == CODE_GRAIN:  # powers of two
+        scales = np.full_like(scales, 2.0 ** np.rint(np.log2(usual)))
+    return Grouped(codes, scales, zeros)
+
 
 def loading_kernels(config: Model, source: Checkpoint | RandomWeights) -> set[str]:
     """The instances that WeightLoader launches, beside Kernels.random."""
     if isinstance(source, RandomWeights):
-        return {RANDOM_FP8} if config.scale_forms else set()
+        in_fp8 = any(isinstance(form, ScaleForm) for form in config.scale_forms)
+        return {RANDOM_FP8} if in_fp8 else set()
     return {quantizer_kernel(config.dtype, form) for form in _rounded(config)}
 
 

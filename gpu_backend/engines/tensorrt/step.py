@@ -48,7 +48,8 @@ def lower_step(model: NativeModel, shape: Shape) -> list[Choice]:
 
 def refusal(config: Model) -> str | None:
     """Why no plans serve the model; None where they do."""
-    has = {"mixtures of experts": config.experts is not None, "weights in fp8": bool(config.scale_forms)}
+    narrow = " and ".join(form.words for form in config.scale_forms)
+    has = {"mixtures of experts": config.experts is not None, f"weights in {narrow}": bool(narrow)}
     what = next((name for name, there in has.items() if there), None)
     return f"--engine tensorrt does not serve {what}: --engine native does" if what else None
 

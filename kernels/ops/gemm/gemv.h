@@ -1,7 +1,8 @@
 /* GEMV, for few rows: y = x w^T where reading w is all the work. CPU reference: matmul.h.
  *
  *   x  [m][n_in] half
- *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows; or fp8 with scales
+ *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows; or fp8 or
+ *      codes of four bits, with scales
  *   y  [m][n_out]: kEpilogueHalf half; kEpilogueFloat fp32; kEpilogueAdd fp32, y += x w^T; kEpilogueSilu half,
  *      silu(x gate^T) * (x up^T)
  *
@@ -41,7 +42,7 @@ constexpr uint32_t kGemvRound = kGemvWarps * kGemvDepth<1> * kGemvChunk; /* k th
 /* Where a warp's next round of chunks comes from: this lane's two rows of w, and how many chunks exist. */
 template <typename Half, ScaleForm Form>
 struct WeightSource {
-  const typename WeightTypes<Half, Form>::Element *low, *high;
+  typename WeightTypes<Half, Form>::Pointer low, high;
   uint32_t n_chunks;
   LaneScales<Form> scales;
 
@@ -75,7 +76,7 @@ struct GemvTiles {
     const uint32_t low = min(n_out - 1, tile * kOutputs + r);
     const uint32_t high = Output == kEpilogueSilu ? n_out + low : min(n_out - 1, tile * kOutputs + r + 8);
     const bool exists = tile < n_tiles && done < n_chunks;
-    const auto* elements = elements_of(w);
+    const auto elements = elements_of(w);
     return {elements + uint64_t(low) * n_in + k, elements + uint64_t(high) * n_in + k, exists ? n_chunks - done : 0,
             LaneScales<Form>(w, low, high, n_in, first_k)};
   }
@@ -124,8 +125,8 @@ __device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], LaneChunk<Fo
                                            const Half* const (&row)[Groups], uint32_t k, uint32_t n_chunks,
                                            const WeightSource<Half, Form>& next) {
   constexpr uint32_t kVectors = kLaneVectors<Form>;
-  constexpr uint32_t kAhead = Groups == 1 ? 2 : 1;            /* chunks whose x is loaded together */
-  constexpr bool kEarly = Form == kScaleByRow && Groups == 1; /* others have no registers for it */
+  constexpr uint32_t kAhead = Groups == 1 && !kIsCodes<Form> ? 2 : 1; /* chunks whose x is loaded together */
+  constexpr bool kEarly = Form == kScaleByRow && Groups == 1;         /* others have no registers for it */
 #pragma unroll
   for (uint32_t first = 0; first < kDepth; first += kAhead) {
     uint4 x[kAhead][Groups][kVectors];

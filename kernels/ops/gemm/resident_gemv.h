@@ -2,7 +2,7 @@
  * matmul.h.
  *
  *   x  [m][n_in] half, or fp32 for a Normed matmul, which multiplies rmsnorm(x)
- *   w  [n_out][n_in] half, or fp8 with scales by row or by block
+ *   w  [n_out][n_in] half, or fp8 with scales by row or by block, or codes with scales by group
  *   y  [m][n_out]: kEpilogueHalf half; kEpilogueAdd fp32, y += x w^T
  *
  * As in gemv.h the weights go through registers. A tile is 8 outputs, and its 16 rows for the tensor cores are
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   LaneChunk<Form> chunk[kAbreast][Chunks] = {};
   const auto request = [&](uint32_t tile, LaneChunk<Form>(&to)[Chunks]) {
     const uint64_t of = min(tile, n_tiles - 1) * kResidentOutputs + r;
-    const auto* row = elements_of(w) + of * n_in + k;
+    const auto row = elements_of(w) + of * n_in + k;
     const LaneScales<Form> scales(w, of, of, n_in, first_k);
 #pragma unroll
     for (uint32_t c = 0; c < Chunks; ++c) {

@@ -48,20 +48,25 @@ struct SkinnyWeightRows {
   __device__ __forceinline__ uint32_t n_blocks() const { return (params.n_in + kScaleBlock - 1) / kScaleBlock; }
 };
 
-/* What a kernel is given of both: the rows' factors, and the scales of weights in fp8. */
-template <ScaleForm Form>
+/* What a kernel is given of both: the rows' factors, and the scales of narrow weights, of codes in place of a matrix
+ * (its codes come by bulk copies). */
+template <ScaleForm Form, bool Codes = kIsCodes<Form>>
 struct SkinnyFactors : FusedNorm {
   const float* weight_scales;
 };
 template <>
-struct SkinnyFactors<kUnscaled> : FusedNorm {};
+struct SkinnyFactors<kUnscaled, false> : FusedNorm {};
+template <ScaleForm Form>
+struct SkinnyFactors<Form, true> : FusedNorm {
+  CodeMatrix weights;
+};
 
 template <ScaleForm Form>
 __device__ __forceinline__ const float* weight_scales(const SkinnyFactors<Form>& factors) {
-  if constexpr (Form == kUnscaled)
-    return nullptr;
-  else
+  if constexpr (kIsFp8<Form>)
     return factors.weight_scales;
+  else
+    return nullptr;
 }
 
 /* Whether the sums of squares of a tile's fragments have room behind barriers and scales. */

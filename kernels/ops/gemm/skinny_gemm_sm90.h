@@ -1,7 +1,7 @@
 /* Skinny GEMM with split k, for some dozens of rows: y = x w^T at the speed of the memory. CPU reference: matmul.h.
  *
  *   x  [m][n_in] half, m at most Columns
- *   w  [n_out][n_in] half or fp8, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
+ *   w  [n_out][n_in] half, fp8 or codes of four bits, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows
  *   y  [m][n_out], what becomes of the result: EpilogueOp of gemv.h (E18)
  *
  * The weights are the 64-row operand of a warpgroup's instructions, the rows of x the other. A tile is up to 256
@@ -19,6 +19,7 @@
 #ifndef BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H
 #define BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H
 
+#include "skinny_codes_sm90.h"
 #include "skinny_epilogue_sm90.h"
 #include "skinny_fp8_sm90.h"
 #include "split_k_reduction_sm90.h"
@@ -198,6 +199,8 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
       for (uint32_t i = 0; i < Split::kTiles * kSums; ++i) acc[i / kSums][i % kSums] = 0.0f;
       if constexpr (Form == kUnscaled)
         multiply_tile<Half>(acc, Split::column_group(), params, w, x, w_state, x_state);
+      else if constexpr (kIsCodes<Form>)
+        multiply_code_tile<Half, Form, Split>(acc, tile, rows, norm.weights, w, x, w_state, x_state);
       else
         multiply_fp8_tile<Half, Form, Split>(acc, tile, rows, w, x, w_state, x_state);
       if constexpr (Splits == 1)

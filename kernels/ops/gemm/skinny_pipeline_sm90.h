@@ -11,7 +11,7 @@
 namespace blink {
 
 constexpr uint32_t kSkinnyProducers = 64; /* two warps that copy */
-/* Warpgroups that multiply, of an instance: of many rows of x two, since a tile's end is long for one. Weights in fp8
+/* Warpgroups that multiply, of an instance: of many rows of x two, since a tile's end is long for one. Narrow weights
  * of more than 64 rows have two, since one alone leaves its multiprocessor idle at every wait. Where a cluster splits
  * k, its blocks share the end, and one is faster: for fp8 as well, by 10 to 20 %. */
 template <int Tiles, int Splits, ScaleForm Form>
@@ -46,9 +46,11 @@ struct SkinnySplit {
   static __device__ __forceinline__ uint32_t row_group() { return kRowGroups == 1 ? 0 : group(); }
 };
 constexpr uint32_t kSkinnyPanel = 64; /* columns of halves, words of 16 bits: 128 bytes */
-/* Panels of x for a panel of weights: a panel of fp8 has twice as many columns. */
+/* Panels of x for a panel of weights: one of fp8 has twice as many columns, one of codes four times. */
 template <ScaleForm Form>
-constexpr uint32_t kSkinnyXPanels = Form == kUnscaled ? 1 : 2;
+constexpr uint32_t kSkinnyXPanels = Form == kUnscaled ? 1
+                                    : kIsFp8<Form>    ? 2
+                                                      : 4;
 constexpr uint32_t kSkinnyRowBytes = 2 * kSkinnyPanel;
 constexpr uint32_t kSkinnyAtom = 8 * kSkinnyRowBytes; /* rows that a swizzle covers */
 constexpr uint32_t kSkinnyMaxStages = 32;

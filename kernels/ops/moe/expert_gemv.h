@@ -9,11 +9,11 @@
  *   kDown    x [pairs, sorted][n_in], what kGateUp put out; w [experts][n_out][n_in];
  *            out [tokens][per_token][n_out]: x w^T, each row in its pair's own place
  *
- * w may be fp8, with scales of all experts' rows or blocks (gemm/weight_lanes.h). A bias of down is added when rows are
- * (combine.h).
+ * w may be fp8 or codes of four bits, with scales of all experts' rows, blocks or groups (gemm/weight_lanes.h). A bias
+ * of down is added when rows are (combine.h).
  *
- * For few pairs an expert, here, with fp8 in fp8_expert_gemv.h; for many, grouped_gemm_sm90.h; of one token,
- * single_token.h.
+ * For few pairs an expert, here, with narrow weights in narrow_expert_gemv.h; for many, grouped_gemm_sm90.h; of one
+ * token, single_token.h.
  *
  * E8. What an expert puts out for a token is a function of the token's normed hidden state alone: not of the other
  * tokens of its unit, of the unit's block, or of the order of units. Each row is written in its own place, and rows are
@@ -29,7 +29,7 @@
 #define BLINK_OPS_MOE_EXPERT_GEMV_H
 
 #include "expert_stream.h"
-#include "fp8_expert_gemv.h"
+#include "narrow_expert_gemv.h"
 #include "kernels/reference/matmul.h"
 
 namespace blink {
@@ -119,9 +119,9 @@ __device__ __forceinline__ void prefetch_likely(const Half* w, uint32_t n_expert
 }
 
 /* grid (any), block (kExpertThreads); at most kSmallBatchTokens tokens and kSmallBatchPairs pairs; n_in a multiple
- * of 8, for fp8 of 16, which also needs kExpertRingBytes of dynamic shared memory. Every weight of a unit is read once,
- * and the next tile's are on their way while the warps add up this one. Launch kExpertBlocks blocks a multiprocessor at
- * most.
+ * of 8, for fp8 of 16 and for codes of 32, which also need kExpertRingBytes of dynamic shared memory. Every weight of a
+ * unit is read once, and the next tile's are on their way while the warps add up this one. Launch kExpertBlocks blocks
+ * a multiprocessor at most.
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router, and the routing is there: kDown may then
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   if constexpr (Form == kUnscaled)
     multiply_halves<Half, Matmul, Biased>(sums, plan.units, plan.n_units, plan.pairs, w, x, out, n_in, n_out, bias);
   else
-    multiply_fp8<Half, Matmul, Form>(sums, plan, w, x, out, n_in, n_out);
+    multiply_narrow<Half, Matmul, Form>(sums, plan, w, x, out, n_in, n_out);
 }
 
 #endif /* __CUDACC__ */

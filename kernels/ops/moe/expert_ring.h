@@ -1,4 +1,4 @@
-/* The experts' weights in fp8 on their way to the lanes of fp8_expert_gemv.h, through shared memory.
+/* The experts' narrow weights on their way to the lanes of narrow_expert_gemv.h, through shared memory.
  *
  * A lane copies its own 16 bytes of two rows of a chunk to a place of its own, a slot, and takes chunks in the order in
  * which it asked for them. So no warp waits for another's weights, and what is on its way takes no registers: x is
@@ -67,12 +67,13 @@ static_assert(kRingRounds + 2 <= kScaledTiles, "no tile's scales are overwritten
 /* A lane's view of what is in flight, and of what is to be requested next. */
 template <ExpertMatmul Matmul, ScaleForm Form>
 struct ExpertRing {
+  using Types = WeightTypes<__half, Form>; /* of fp8 or of codes: the same for all halves */
   using Layout = ExpertLayout<Matmul>;
   static constexpr uint32_t kDepth = kRingDepth<Matmul>, kSlots = kRingRounds * kDepth, kChunk = kChunkWeights<Form>;
   static constexpr uint32_t kRows = Layout::kOutputs * (Matmul == kGateUp ? 2 : 1); /* of a tile */
 
   const ExpertUnit* units;
-  Fp8Matrix w;
+  typename Types::Matrix w;
   uint32_t n_in, n_out, n_tiles;
   uint32_t first;   /* the lane's first k */
   uint32_t n_lane;  /* chunks of a tile of which the lane has a part: k may end within a chunk */
@@ -80,11 +81,11 @@ struct ExpertRing {
   uint4* place;     /* the lane's, of a chunk's first row in the warp's first slot */
   float (*scales)[kTileScales];
   /* Of what is requested next: the lane's first row, its output; how many tiles are left; the unit. */
-  const uint8_t* low;
+  typename Types::Pointer low;
   uint32_t o, left, unit, done, turn;
 
-  __device__ __forceinline__ ExpertRing(const ExpertUnit* all, const Fp8Matrix& weight, uint32_t in, uint32_t out,
-                                        const ExpertPart& part, uint32_t tiles,
+  __device__ __forceinline__ ExpertRing(const ExpertUnit* all, const typename Types::Matrix& weight, uint32_t in,
+                                        uint32_t out, const ExpertPart& part, uint32_t tiles,
                                         float (&scales_of_tiles)[kScaledTiles][kTileScales])
       : units(all), w(weight), n_in(in), n_out(out), n_tiles(tiles), scales(scales_of_tiles) {
     const uint32_t chunks = (in + kChunk - 1) / kChunk, share = (chunks + Layout::kSplits - 1) / Layout::kSplits;
@@ -110,10 +111,10 @@ struct ExpertRing {
   }
   /* The next tile is this one of `unit`, if one is left. */
   __device__ __forceinline__ void open(uint32_t tile) {
-    low = w.elements, o = n_out; /* nothing is wanted */
+    low = elements_of(w), o = n_out; /* nothing is wanted */
     if (!left) return;
     o = tile * Layout::kOutputs + output();
-    low += (units[unit].expert * rows() + o) * n_in + first;
+    low = low + ((units[unit].expert * rows() + o) * n_in + first);
   }
   /* Before a round is requested: the scales of its tile, by the first threads. When these have waited for the round and
    * the block has met, all may read them. */
@@ -121,14 +122,14 @@ struct ExpertRing {
     if (Form != kScaleByRow || done || threadIdx.x >= kRows || !left) return;
     const uint32_t own = o / Layout::kOutputs * Layout::kOutputs + threadIdx.x % Layout::kOutputs;
     const uint64_t row = units[unit].expert * rows() + threadIdx.x / Layout::kOutputs * n_out + own;
-    if (own < n_out) copy_async_word(&scales[turn % kScaledTiles][threadIdx.x], w.scales + row);
+    if (own < n_out) copy_async_word(&scales[turn % kScaledTiles][threadIdx.x], scales_of(w) + row);
   }
   /* Requests chunk `i` of the round to a slot. */
   __device__ __forceinline__ void request(uint32_t i, uint32_t slot) const {
     const bool wanted = done + i < n_lane;
-    const uint8_t* from = low + i * kChunk;
+    typename Types::Pointer from = low + i * kChunk;
     copy_weight(place + slot * 64, from, wanted && o < n_out);
-    from += uint64_t(Matmul == kGateUp ? n_out : 8) * n_in;
+    from = from + uint64_t(Matmul == kGateUp ? n_out : 8) * n_in;
     copy_weight(place + slot * 64 + 32, from, wanted && o + (Matmul == kGateUp ? 0 : 8) < n_out);
     commit_copies();
   }
@@ -148,10 +149,11 @@ struct ExpertRing {
       ++unit, open(0);
   }
   /* Those of the lane's rows of a tile, from chunk `done` on. */
-  __device__ __forceinline__ LaneScales<Form> block_scales(uint32_t expert, uint32_t tile, uint32_t done) const {
-    const uint64_t low = expert * rows() + min(n_out - 1, tile * Layout::kOutputs + output());
-    const uint64_t high = low + (Matmul == kGateUp ? n_out : 0); /* 8 rows further on, the block is the same */
-    return LaneScales<Form>(w, low, high, n_in, first / kChunk * kChunk + done * kChunk);
+  __device__ __forceinline__ LaneScales<Form> lane_scales(uint32_t expert, uint32_t tile, uint32_t done) const {
+    const uint32_t o = min(n_out - 1, tile * Layout::kOutputs + output()), next = min(n_out - 1, o + 8);
+    const uint64_t row = expert * rows();
+    return LaneScales<Form>(w, row + o, row + (Matmul == kGateUp ? n_out + o : next), n_in,
+                            first / kChunk * kChunk + done * kChunk);
   }
   /* What output `o` of the block's tile `number` is multiplied by at the end, and its up row. */
   __device__ __forceinline__ OutputScales output_scales(uint32_t number, uint32_t o) const {

@@ -27,7 +27,7 @@ constexpr uint32_t kExpertDepth = 4; /* chunks in flight in every warp of expert
 /* Where a warp's chunks of an item come from: the lane's two rows of w at the warp's first k. */
 template <typename Half, ScaleForm Form>
 struct ExpertSource {
-  const typename WeightTypes<Half, Form>::Element *low, *high;
+  typename WeightTypes<Half, Form>::Pointer low, high;
   uint32_t n_chunks, n; /* left for the warp, and for the lane */
   LaneScales<Form> scales;
 
@@ -95,7 +95,7 @@ struct ExpertGemv {
     const uint32_t low = min(n_out - 1, o);
     const uint32_t high = Matmul == kGateUp ? n_out + low : min(n_out - 1, o + 8);
     const uint64_t first_row = units[item.unit].expert * rows();
-    const auto* expert = elements_of(w) + first_row * n_in + at;
+    const auto expert = elements_of(w) + first_row * n_in + at;
     const uint32_t left = n_chunks - done, to_end = n_in > at ? (n_in - at + kChunk - 1) / kChunk : 0;
     return {expert + uint64_t(low) * n_in, expert + uint64_t(high) * n_in, left, min(left, to_end),
             LaneScales<Form>(w, first_row + low, first_row + high, n_in, chunk)};

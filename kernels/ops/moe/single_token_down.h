@@ -30,7 +30,7 @@ struct SingleDown {
   __device__ __forceinline__ void request(uint32_t tile, uint32_t c, LaneChunk<Form>& to) const {
     const bool wanted = exists && tile < n_tiles && c < n_chunks;
     const uint32_t k = c * kChunkWeights<Form>;
-    const auto* from = elements_of(w) + row(tile) * (2 * n_half) + threadIdx.x % 4 * kLaneWeights<Form> + k;
+    const auto from = elements_of(w) + row(tile) * (2 * n_half) + threadIdx.x % 4 * kLaneWeights<Form> + k;
     load_weight(from, wanted, to.low);
     load_weight(from + n_half, wanted, to.high);
     LaneScales<Form>(w, row(tile), row(tile), 2 * n_half, k).load_halves(0, n_half / kChunkWeights<Form>, wanted, to);
@@ -81,11 +81,18 @@ __device__ __forceinline__ float hold_row(const Half* x, __half* held, uint32_t 
   __syncwarp();
   return 1.0f / factor;
 }
+/* The same where it is held as it is: codes become what x is. */
+template <typename Half>
+__device__ __forceinline__ void hold_unchanged(const Half* x, Half* held, uint32_t n_in) {
+  for (uint32_t at = threadIdx.x % 32 * 8; at < n_in; at += 32 * 8)
+    *reinterpret_cast<uint4*>(held + at) = *reinterpret_cast<const uint4*>(x + at);
+  __syncwarp();
+}
 
-/* grid (any), block (kGemvThreads), of fp8 per_token * n_in halves of dynamic shared memory; per_token at most
- * kSingleExperts, n_in a multiple of 2 * kChunkWeights, n_out of kSingleOutputs. Its predecessor is gate_up, which lets
- * it start when the routing is there (E14), and leaves it n_sums sums to clear. A tile is 8 outputs of all experts, a
- * warp's each, and x the first two columns. */
+/* grid (any), block (kGemvThreads), of narrow weights per_token * n_in halves of dynamic shared memory; per_token at
+ * most kSingleExperts, n_in a multiple of 2 * kChunkWeights, n_out of kSingleOutputs. Its predecessor is gate_up, which
+ * lets it start when the routing is there (E14), and leaves it n_sums sums to clear. A tile is 8 outputs of all
+ * experts, a warp's each, and x the first two columns. */
 template <typename Half, ScaleForm Form = kUnscaled>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     moe_single_token_down_kernel(const uint32_t* topk_ids, const float* weight, int64_t* sums, uint32_t n_sums,
@@ -116,7 +123,11 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     row = x + uint64_t(warp) * n_in;
   } else {
     X* held = reinterpret_cast<X*>(dynamic_shared()) + warp * n_in;
-    if (exists) row_factor = hold_row(x + uint64_t(warp) * n_in, held, n_in);
+    if constexpr (kIsCodes<Form>) {
+      if (exists) hold_unchanged(x + uint64_t(warp) * n_in, held, n_in);
+    } else {
+      if (exists) row_factor = hold_row(x + uint64_t(warp) * n_in, held, n_in);
+    }
     row = held; /* also where nothing is read: the compiler must know that all reads are from shared memory */
   }
   row += r * n_half + lane % 4 * kLaneWeights<Form>; /* of two columns */

@@ -17,7 +17,7 @@ from gpu_backend.cuda.chip import HOPPER, SERVED, Capability, Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.models.description import Weight
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
@@ -189,6 +189,7 @@ def test_gpus_other_than_hopper(model: str, capability: Capability, tmp_path: Pa
     check(step, shapes, limits)
 
 
+FORMS: list[Form] = [*ScaleForm, GroupForm(Codes.INT4, 128), GroupForm(Codes.E2M1, 32)]
 IN_FP8 = {"intermediate_size": 1024}
 FP8_MODELS = {
     "dense": {**DENSE, **IN_FP8},
@@ -198,9 +199,9 @@ FP8_MODELS = {
 }
 
 
-@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("model", FP8_MODELS)
-def test_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+def test_a_model_with_narrow_weights(model: str, form: Form, tmp_path: Path) -> None:
     """Of steps of few rows, which multiply halves, and of some that have more."""
     (tmp_path / "config.json").write_text(json.dumps(FP8_MODELS[model]))
     limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
@@ -210,9 +211,9 @@ def test_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("model", FP8_MODELS)
-def test_many_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+def test_many_rows_with_narrow_weights(model: str, form: Form, tmp_path: Path) -> None:
     """Of steps whose every matmul has more rows than those that multiply halves."""
     (tmp_path / "config.json").write_text(json.dumps(FP8_MODELS[model]))
     limits = Limits(130, 512, 600, 70, page_size=16, total_pages=128)
@@ -233,9 +234,9 @@ FP8_EXPERTS = {
 }
 
 
-@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("model", FP8_EXPERTS)
-def test_experts_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+def test_narrow_experts(model: str, form: Form, tmp_path: Path) -> None:
     """Of steps of every size; attention's matrices are of halves."""
     (tmp_path / "config.json").write_text(json.dumps(FP8_EXPERTS[model]))
     limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
@@ -253,9 +254,9 @@ FEW_ROWS = {
 }
 
 
-@pytest.mark.parametrize("form", ScaleForm)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("model", FEW_ROWS)
-def test_few_rows_of_a_model_in_fp8(model: str, form: ScaleForm, tmp_path: Path) -> None:
+def test_few_rows_with_narrow_weights(model: str, form: Form, tmp_path: Path) -> None:
     """Weights become halves in registers; the router of one row is fused into o."""
     config, rows = FEW_ROWS[model]
     (tmp_path / "config.json").write_text(json.dumps(config))

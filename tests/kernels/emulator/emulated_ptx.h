@@ -55,6 +55,13 @@ inline void load_scale(const float* p, bool wanted, float& value) {
   if (wanted) value = *p;
 }
 
+inline void load_word(const uint32_t* p, bool wanted, uint32_t& value) {
+  if (wanted) value = *p;
+}
+inline void load_byte(const uint8_t* p, bool wanted, uint32_t& value) {
+  if (wanted) value = *p;
+}
+
 /* A second later at every reading, so that what waits for the clock ends. */
 inline uint64_t global_ns() {
   static uint64_t now = 0;
@@ -346,6 +353,11 @@ template <typename Half>
 uint32_t multiply_pairs(uint32_t a, uint32_t b, Half type) {
   const auto product = [&](uint32_t i) { return half_of(a, i, type) * half_of(b, i, type); };
   return pack_halves(product(0), product(1), type);
+}
+template <typename Half>
+uint32_t add_pairs(uint32_t a, uint32_t b, Half type) {
+  const auto sum = [&](uint32_t i) { return half_of(a, i, type) + half_of(b, i, type); };
+  return pack_halves(sum(0), sum(1), type);
 }
 
 }  // namespace blink

@@ -6,6 +6,7 @@
 #include "kernels/ops/gemm/gemv.h"
 #include "kernels/ops/gemm/split_sums.h"
 #include "kernels/ops/gemm/tiled_fp8_gemm_sm90.h"
+#include "kernels/ops/gemm/unpack.h"
 
 extern "C" {
 
@@ -20,13 +21,13 @@ void emulate_to_halves(const uint32_t* words, uint32_t* pairs, uint32_t n, bool 
   }
 }
 
-/* Weights are halves, or fp8 with scales of `form`. */
-void emulate_gemv(const void* w, const float* scales, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out,
+/* Weights are halves, or narrow with scales of `form`. */
+void emulate_gemv(const void* w, const void* scales, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out,
                   uint32_t output, uint32_t groups, uint32_t form, uint32_t blocks) {
   using namespace blink;
   after(x, kHalf * m * n_in);
   with_form(form, [&](auto of) {
-    const auto matrix = weights_of<of()>(w, scales);
+    const auto matrix = weights_of<of()>(w, scales, form);
     with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
       with_constant<1, 2>(groups, [&](auto n_groups) {
         launch({blocks}, kGemvThreads,
@@ -36,8 +37,8 @@ void emulate_gemv(const void* w, const float* scales, const Half* x, void* y, ui
   });
 }
 
-/* With `w_router`, the sums of a router. Weights are halves, or fp8 with scales of `form`. */
-void emulate_resident_gemv(const void* w, const float* scales, const void* x, const Half* norm, float eps, void* y,
+/* With `w_router`, the sums of a router. Weights are halves, or narrow with scales of `form`. */
+void emulate_resident_gemv(const void* w, const void* scales, const void* x, const Half* norm, float eps, void* y,
                            uint32_t m, uint32_t n_in, uint32_t n_out, uint32_t form, uint32_t blocks,
                            const Half* router_norm, const Half* w_router, int64_t* sums, uint32_t n_experts) {
   using namespace blink;
@@ -46,7 +47,7 @@ void emulate_resident_gemv(const void* w, const float* scales, const void* x, co
   if (!norm) after(y, kFloat * m * n_out);
   if (w_router) after(sums, sizeof(int64_t) * kSumPlaces * n_experts);
   with_form(form, [&](auto of) {
-    const auto matrix = weights_of<of()>(w, scales);
+    const auto matrix = weights_of<of()>(w, scales, form);
     with_constant<1, 2, 4, 8>(n_in / (2 * kGemvWarps * kChunkWeights<of()>), [&](auto chunks) {
       launch({blocks}, kGemvThreads, [&] {
         if (norm)
@@ -89,6 +90,17 @@ void emulate_tiled_fp8_gemm(const blink::BoxMap* w, const blink::BoxMap* x, cons
     });
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
+/* A matrix of codes as halves. */
+void emulate_unpack(const void* w, const void* scales, Half* out, uint32_t rows, uint32_t n_in, uint32_t form,
+                    uint32_t blocks) {
+  using namespace blink;
+  with_constant<kInt4ByGroup, kFp4By32, kFp4By16>(form & ((1u << kFormBits) - 1), [&](auto of) {
+    constexpr ScaleForm kForm = ScaleForm(of());
+    launch({blocks}, kUnpackThreads,
+           [&] { unpack_kernel<Half, kForm>(weights_of<kForm>(w, scales, form), out, rows, n_in); });
+  });
 }
 
 void emulate_split_sums(const float* parts, void* y, uint32_t splits, uint32_t part_rows, uint32_t n, uint32_t m,

@@ -12,7 +12,7 @@ extern "C" {
 /* Both products; `product` lies between them. Weights are halves, or fp8 with scales of `form`. `bias`: of gate_up, or
  * null; here and below. */
 void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* topk_ids, float* weight,
-                      const void* gate_up, const float* gate_up_scales, const void* down, const float* down_scales,
+                      const void* gate_up, const void* gate_up_scales, const void* down, const void* down_scales,
                       const Half* bias, const Half* x, Half* product, Half* rows, uint32_t tokens, uint32_t n_experts,
                       uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t form, uint32_t blocks) {
   using namespace blink;
@@ -20,7 +20,7 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
   set.token_sequence = token_sequence;
   const Routing routing = {set, logits, topk_ids, weight, n_experts, 1};
   with_form(form, [&](auto of) {
-    const auto w = weights_of<of()>(gate_up, gate_up_scales), w_down = weights_of<of()>(down, down_scales);
+    const auto w = weights_of<of()>(gate_up, gate_up_scales, form), w_down = weights_of<of()>(down, down_scales, form);
     emulator::dynamic_bytes = of() == kUnscaled ? 0 : kExpertRingBytes;
     after(logits, kFloat * tokens * n_experts);
     std::vector<ExpertInput<Half, kGateUp, of()>> converted(tokens * hidden);
@@ -52,8 +52,8 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
 
 /* The same of one token, from a router's sums to the residual. */
 void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t* topk_ids, float* weight,
-                              const Half* norm, float eps, const void* gate_up, const float* gate_up_scales,
-                              const void* down, const float* down_scales, Half* product, float* residual,
+                              const Half* norm, float eps, const void* gate_up, const void* gate_up_scales,
+                              const void* down, const void* down_scales, Half* product, float* residual,
                               uint32_t n_experts, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
                               uint32_t renormalise, uint32_t form, uint32_t blocks) {
   using namespace blink;
@@ -62,7 +62,7 @@ void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t*
   const SingleTokenRouting routing = {set, sums, topk_ids, weight, n_experts, renormalise};
   const uint32_t n_sums = kSumPlaces * n_experts;
   with_form(form, [&](auto of) {
-    const auto w = weights_of<of()>(gate_up, gate_up_scales), w_down = weights_of<of()>(down, down_scales);
+    const auto w = weights_of<of()>(gate_up, gate_up_scales, form), w_down = weights_of<of()>(down, down_scales, form);
     after(residual, kFloat * hidden);
     after(sums, sizeof(int64_t) * n_sums);
     launch({blocks}, kGemvThreads, [&] {

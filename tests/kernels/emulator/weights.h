@@ -1,4 +1,4 @@
-/* Matrices of weights as kernels take them: halves, or fp8 with scales. */
+/* Matrices of weights as kernels take them: halves, or fp8 or codes of four bits with scales. */
 #ifndef BLINK_EMULATOR_WEIGHTS_H
 #define BLINK_EMULATOR_WEIGHTS_H
 
@@ -6,19 +6,25 @@
 
 #include "kernels/ops/gemm/weight_lanes.h"
 
+constexpr uint32_t kFormBits = 8; /* of what names a form: above them is the shift of codes to their scales */
+
 /* Calls body(constant) with the form of scales that `value` names. */
 template <typename Body>
 void with_form(uint32_t value, const Body& body) {
-  with_constant<blink::kScaleByRow, blink::kScaleByBlock, blink::kUnscaled>(
-      value, [&](auto form) { body(std::integral_constant<blink::ScaleForm, blink::ScaleForm(form())>()); });
+  using namespace blink;
+  with_constant<kScaleByRow, kScaleByBlock, kUnscaled, kInt4ByGroup, kFp4By32, kFp4By16>(
+      value & ((1u << kFormBits) - 1),
+      [&](auto form) { body(std::integral_constant<ScaleForm, ScaleForm(form())>()); });
 }
 
 template <blink::ScaleForm Form>
-typename blink::WeightTypes<Half, Form>::Matrix weights_of(const void* elements, const float* scales) {
+typename blink::WeightTypes<Half, Form>::Matrix weights_of(const void* elements, const void* scales, uint32_t form) {
   if constexpr (Form == blink::kUnscaled)
     return static_cast<const Half*>(elements);
+  else if constexpr (blink::kIsCodes<Form>)
+    return {static_cast<const uint8_t*>(elements), scales, form >> kFormBits};
   else
-    return {static_cast<const uint8_t*>(elements), scales};
+    return {static_cast<const uint8_t*>(elements), static_cast<const float*>(scales)};
 }
 
 #endif /* BLINK_EMULATOR_WEIGHTS_H */

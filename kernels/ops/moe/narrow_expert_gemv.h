@@ -1,7 +1,8 @@
-/* The matmuls of expert_gemv.h with weights in fp8, whose tiles go to the blocks in parts of neighbours.
+/* The matmuls of expert_gemv.h with weights in fp8 or in four bits, whose tiles go to the blocks in parts of
+ * neighbours.
  */
-#ifndef BLINK_OPS_MOE_FP8_EXPERT_GEMV_H
-#define BLINK_OPS_MOE_FP8_EXPERT_GEMV_H
+#ifndef BLINK_OPS_MOE_NARROW_EXPERT_GEMV_H
+#define BLINK_OPS_MOE_NARROW_EXPERT_GEMV_H
 
 #include "expert_ring.h"
 
@@ -52,8 +53,8 @@ __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmu
                                   ? *reinterpret_cast<const uint4*>(row[g] + (done + i) * Ring::kChunk + 8 * v)
                                   : make_uint4(0, 0, 0, 0);
       }
-      if (Form == kScaleByBlock && (changes || tile * kOutputs % kScaleBlock == 0)) {
-        const LaneScales<Form> scales = ring.block_scales(unit.expert, tile, done);
+      if (kIsCodes<Form> || (Form == kScaleByBlock && (changes || tile * kOutputs % kScaleBlock == 0))) {
+        const LaneScales<Form> scales = ring.lane_scales(unit.expert, tile, done);
 #pragma unroll
         for (uint32_t i = 0; i < kDepth; ++i) scales.load(i, done + i < ring.n_lane, chunk[i]);
       }
@@ -80,9 +81,10 @@ __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmu
 
 /* The matmul; by the block, which has met since it made the plan. */
 template <typename Half, ExpertMatmul Matmul, ScaleForm Form, typename Plan>
-__device__ __forceinline__ void multiply_fp8(ExpertSums& sums, const Plan& plan, const Fp8Matrix& w,
-                                             const ExpertInput<Half, Matmul, Form>* x, Half* out, uint32_t n_in,
-                                             uint32_t n_out) {
+__device__ __forceinline__ void multiply_narrow(ExpertSums& sums, const Plan& plan,
+                                                const typename WeightTypes<Half, Form>::Matrix& w,
+                                                const ExpertInput<Half, Matmul, Form>* x, Half* out, uint32_t n_in,
+                                                uint32_t n_out) {
   constexpr uint32_t kOutputs = ExpertLayout<Matmul>::kOutputs;
   __shared__ float scales[kScaledTiles][kTileScales];
   const uint32_t n_tiles = (n_out + kOutputs - 1) / kOutputs;
@@ -105,4 +107,4 @@ __device__ __forceinline__ void multiply_fp8(ExpertSums& sums, const Plan& plan,
 
 #endif /* __CUDACC__ */
 
-#endif /* BLINK_OPS_MOE_FP8_EXPERT_GEMV_H */
+#endif /* BLINK_OPS_MOE_NARROW_EXPERT_GEMV_H */

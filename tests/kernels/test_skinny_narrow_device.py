@@ -1,4 +1,4 @@
-"""The skinny GEMM with weights in fp8 on the emulator, against the product of their values."""
+"""The skinny GEMM with narrow weights on the emulator, against the product of their values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ from numpy.typing import NDArray
 from products import OUTPUTS, Product
 from reference_ops import SILU, call
 from test_skinny_gemm_device import FusedNorm, box_map
-from weights import Weights, weights
+from weights import CODES, Weights, weights
 
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form, GroupForm, ScaleForm
 from gpu_backend.ops.skinny_cut import SkinnyCut, gate_up_boxes, matrix_boxes
 
-FORMS = [ScaleForm.ROW, ScaleForm.BLOCK]
-X_PANELS = 2
+CODE_PANELS, FP8_PANELS = 4, 2  # of x for a panel of weights
+FORMS: list[Form] = [ScaleForm.ROW, ScaleForm.BLOCK, *CODES]
 
 
-def cut_of(m: int, n_in: int, n_out: int, rows: int, tile_rows: int, panels: int, splits: int) -> SkinnyCut:
+def x_panels(form: Form) -> int:
+    """Of x for a panel of weights."""
+    return CODE_PANELS if isinstance(form, GroupForm) else FP8_PANELS
+
+
+def cut_of(
+    m: int, n_in: int, n_out: int, rows: int, tile_rows: int, panels: int, splits: int, form: Form
+) -> SkinnyCut:
     """With more stages of w than of x."""
-    share = -(-n_in // (128 * panels * splits))
-    return SkinnyCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), panels, 3, 2, share, splits, X_PANELS)
+    of_x = x_panels(form)
+    share = -(-n_in // (64 * of_x * panels * splits))
+    return SkinnyCut(m, n_in, n_out, tile_rows, -(-rows // tile_rows), panels, 3, 2, share, splits, of_x)
 
 
 def multiply(
@@ -33,16 +41,36 @@ def multiply(
     words = w.stored.view(np.uint16)
     boxes = gate_up_boxes if output == "silu" else matrix_boxes
     rows = cut.n_out if output == "silu" else len(words)
-    w_map = box_map(words, boxes(cut.n_in // 2, rows, cut.tile_rows))
+    w_map = box_map(words, boxes(cut.n_in // cut.x_panels, rows, cut.tile_rows))
     x_map = box_map(x, matrix_boxes(cut.n_in, cut.m, cut.columns))
     structs = [np.frombuffer(by_value.pack(), np.uint8) for by_value in (cut, norm)]
     shape = (OUTPUTS.index(output), w.form, cut.columns, cut.tiles, cut.splits)
     launch = (cut.clusters(blocks), cut.threads, cut.shared_bytes)
-    emulate("skinny_fp8_gemm", w_map, w.scales, x_map, y, *structs, *shape, *launch)
+    kernel = "skinny_code_gemm" if cut.x_panels == CODE_PANELS else "skinny_fp8_gemm"
+    emulate(kernel, w_map, w.scales, x_map, y, *structs, *shape, *launch)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", CODES)
+@pytest.mark.parametrize(
+    ("m", "n_in", "n_out", "tile_rows", "panels", "splits", "blocks"),
+    [
+        (5, 256, 48, 48, 1, 1, 1),
+        (1, 448, 64, 32, 2, 1, 2),  # a panel that ends inside, one that is empty, and more tiles than blocks
+        (16, 832, 208, 112, 1, 1, 1),
+        (32, 640, 264, 128, 2, 2, 6),
+        (33, 320, 328, 96, 1, 1, 2),
+    ],
+)
+def test_skinny_gemm_of_codes(
+    emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, splits: int, blocks: int,
+    form: Form, output: str
+) -> None:  # fmt: skip
+    check_product(emulate, m, n_in, n_out, tile_rows, panels, splits, blocks, form, output)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("form", list(ScaleForm))
 @pytest.mark.parametrize(
     ("m", "n_in", "n_out", "tile_rows", "panels", "splits", "blocks"),
     [
@@ -59,7 +87,7 @@ def multiply(
 )
 def test_skinny_gemm(
     emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, splits: int, blocks: int,
-    form: ScaleForm, output: str
+    form: Form, output: str
 ) -> None:  # fmt: skip
     check_product(emulate, m, n_in, n_out, tile_rows, panels, splits, blocks, form, output)
 
@@ -67,24 +95,26 @@ def test_skinny_gemm(
 @pytest.mark.parametrize("tile_rows", [208, 176])
 @pytest.mark.parametrize("output", ["half", "silu"])
 @pytest.mark.parametrize("form", FORMS)
-def test_high_tiles(emulate: Emulate, form: ScaleForm, output: str, tile_rows: int) -> None:
+def test_high_tiles(emulate: Emulate, form: Form, output: str, tile_rows: int) -> None:
     """Of which a warpgroup has 64 rows twice, and the other as often, or once."""
     check_product(emulate, 64, 384, 480, tile_rows, 1, 1, 2, form, output)
 
 
 def check_product(
     emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int,
-    splits: int, blocks: int, form: ScaleForm, output: str,
+    splits: int, blocks: int, form: Form, output: str,
 ) -> None:  # fmt: skip
     """What lies behind the last row of x and of y is neither read nor written."""
     silu = output == "silu"
     if silu and form is ScaleForm.BLOCK:
         n_out = 128 * -(-n_out // 128)  # gate and up have blocks of their own
     rows = 2 * n_out if silu else n_out
+    if isinstance(form, GroupForm):
+        n_in = 64 * -(-n_in // 64)  # a multiple of a group of integers
     x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN
     product = Product(x[:m], w.values, n_out, output)
-    cut = cut_of(m, n_in, n_out, rows, tile_rows, panels, splits)
+    cut = cut_of(m, n_in, n_out, rows, tile_rows, panels, splits, form)
     multiply(emulate, cut, w, x, product.y, output, blocks, FusedNorm())
     product.check()
 
@@ -97,9 +127,11 @@ def check_product(
 )
 def test_norm_between_products(
     emulate: Emulate, m: int, inner: int, hidden: int, n_out: int, tile_rows: int, splits: int,
-    form: ScaleForm, output: str,
+    form: Form, output: str,
 ) -> None:  # fmt: skip
     """E19: residual += x o^T, then norm(residual) w^T."""
+    if isinstance(form, GroupForm):
+        hidden = 64 * -(-hidden // 64)
     x, o = random(m, inner), weights(random(hidden, inner, seed=1, scale=0.1), form)
     weight, rows = random(hidden, seed=2), 2 * n_out if output == "silu" else n_out
     w = weights(random(rows, hidden, seed=3, scale=0.1), form)
@@ -114,13 +146,13 @@ def test_norm_between_products(
         product, expected = expected, np.empty((m, n_out), np.float32)
         call("gated", product, expected, n_out, m, SILU)
 
-    first = cut_of(m, inner, hidden, hidden, tile_rows, 1, splits)
+    first = cut_of(m, inner, hidden, hidden, tile_rows, 1, splits, form)
     scaled = np.full((m, hidden), NAN, np.uint16)
     sums = np.full((first.n_sums, first.columns), np.nan, np.float32)
     leaves = FusedNorm(weight=weight.ctypes.data, scaled=scaled.ctypes.data, sums_out=sums.ctypes.data)
     multiply(emulate, first, o, x, residual, "add", 3, leaves)
     assert_close(residual, total)
-    second = cut_of(m, hidden, n_out, rows, 32 if m <= 16 else 128, 1, 2 if 16 < m <= 32 else 1)
+    second = cut_of(m, hidden, n_out, rows, 32 if m <= 16 else 128, 1, 2 if 16 < m <= 32 else 1, form)
     takes = FusedNorm(sums_in=sums.ctypes.data, n_sums=first.n_sums, eps=EPS)
     y = np.full((m, n_out), NAN, np.uint16)
     multiply(emulate, second, w, scaled, y, output, second.n_tiles, takes)
@@ -128,11 +160,11 @@ def test_norm_between_products(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_depends_on_no_other(emulate: Emulate, form: ScaleForm) -> None:
+def test_a_row_depends_on_no_other(emulate: Emulate, form: Form) -> None:
     """E18, to the last bit."""
-    m, n_in, n_out = 30, 512, 64
+    m, n_in, n_out = 30, 1024, 128
     x, w = random(m, n_in), weights(random(n_out, n_in, seed=1), form)
-    cut = cut_of(m, n_in, n_out, n_out, 64, 1, 8)
+    cut = cut_of(m, n_in, n_out, n_out, 128, 1, 2, form)
 
     def product(rows: Halves) -> NDArray[np.float32]:
         y = np.zeros((m, n_out), np.float32)

@@ -1,0 +1,4 @@
+"""Generated from kernels/primitives/codes.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+CODE_GROUP = 32
