@@ -95,9 +95,13 @@ def units(part: Grouped, form: GroupForm, half: str) -> NDArray[np.uint32] | Byt
     if (halves & 0x7FFF >= INFINITE[half]).any():
         raise ValueError(f"scales that are beyond what {half} holds")
     if part.zeros is None:
-        return halves[:, 0::2] | halves[:, 1::2] << 16
-    added = half_bits(-(part.zeros + PATTERNS[half]).astype(np.float32), "float32", half)
-    return halves | added.astype(np.uint32) << 16
+        low, high = halves[:, 0::2], halves[:, 1::2]
+    else:
+        added = half_bits(-(part.zeros + PATTERNS[half]).astype(np.float32), "float32", half)
+        low, high = halves, added.astype(np.uint32)
+    words: NDArray[np.uint32] = np.ascontiguousarray(low)
+    words |= high << 16
+    return words
 
 
 def unit_columns(form: GroupForm) -> int:

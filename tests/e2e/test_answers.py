@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 from demo_client import ask, chat, completion, items, right
+from fourbit_checkpoint import FOUR_BITS, pack_files
 from limits import WAIT_S
 from serve_process import ROOT, Serve, ServeProcess, complete
 from sse import events, text_of
@@ -39,6 +40,23 @@ def test_a_model_rounded_to_fp8_answers_as_well(serve: Serve, flag: str) -> None
     chosen = [item for task in TASKS for item in items(task, 3)]
     judged = right(chosen, ask(process.url, [completion(item) for item in chosen], clients=16))
     assert sum(judged) >= SHARE * len(chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "name"), [("awq", "int4"), ("mxfp4-packed", "fp4")])
+def test_a_checkpoint_in_four_bits_answers_as_well(layout: str, name: str, tmp_path: Path) -> None:
+    """Rounded without any of the care that AWQ and GPTQ are about."""
+    directory = Path(shutil.copytree(ROOT / "models/demo", tmp_path / "demo"))
+    pack_files(directory, FOUR_BITS[layout])
+    process = ServeProcess(model=str(directory))
+    try:
+        chosen = [item for task in TASKS for item in items(task, 3)]
+        url = process.wait_ready().url
+        judged = right(chosen, ask(url, [completion(item) for item in chosen], clients=16))
+        assert sum(judged) >= SHARE * len(chosen)
+        assert f"with weights in {name} (by groups of 32)" in process.output
+    finally:
+        process.close()
 
 
 @pytest.mark.slow

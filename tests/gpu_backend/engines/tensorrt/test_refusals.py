@@ -48,7 +48,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
     "weights in fp8": (
         "full", {**DENSE, "intermediate_size": 1024}, "config = quantized(config, ScaleForm.ROW)",
-        "--engine tensorrt does not serve weights in fp8: --engine native does",
+        "--engine tensorrt does not serve weights in fp8 (by row): --engine native does",
     ),
     "a model that does not fit": (
         "full", DENSE, "KV_MEMORY = 1 << 40", "the model does not fit: weights 0.0 GB + KV cache",
