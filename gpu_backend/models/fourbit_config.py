@@ -70,7 +70,7 @@ def gptq(fields: Fields) -> Quantization:
     chosen = [name for block in blocks for name in (block if isinstance(block, list) else [block])]
     patterns = any_of(map(anywhere, names(Fields({"chosen": chosen}), "chosen"))) or EVERYTHING
     kept = names(fields, "modules_to_not_convert") + ([] if fields.flag("lm_head", False) else ["lm_head"])
-    ignored = any_of((*_left_by_gptq(fields), *map(anywhere, kept)))
+    ignored = (*_left_by_gptq(fields), *any_of(map(anywhere, kept)))
     return Quantization("gptq", (Target(patterns, scales),), ignored, kv_cache=False)
 
 
