@@ -180,6 +180,26 @@ def test_experts_compile_for_fp8(half: str) -> None:
     assert all(symbols[name].encode() in cubin for name in names)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("half", ["__nv_bfloat16", "__half"])
+@pytest.mark.parametrize("form", ["kInt4ByGroup", "kFp4By32", "kFp4By16"])
+def test_kernels_compile_for_codes_of_four_bits(half: str, form: str) -> None:
+    instances = [
+        "gemv_kernel<{}, blink::kEpilogueSilu, 1, {}>",
+        "skinny_gemm_kernel<{}, blink::kEpilogueSilu, 64, 2, 1, {}>",
+        "skinny_gemm_kernel<{}, blink::kEpilogueAdd, 16, 1, 4, {}>",
+        "resident_gemv_kernel<{}, blink::kEpilogueHalf, 1, true, {}>",
+        "moe_gemv_kernel<{}, blink::kGateUp, blink::kRoutingFused, {}>",
+        "moe_gemv_kernel<{}, blink::kDown, blink::kRoutingGiven, {}>",
+        "moe_single_token_gate_up_kernel<{}, {}>",
+        "moe_single_token_down_kernel<{}, {}>",
+        "unpack_kernel<{}, {}>",
+    ]
+    names = [f"blink::{instance.format(half, f'blink::{form}')}" for instance in instances]
+    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
+    assert all(symbols[name].encode() in cubin for name in names)
+
+
 def test_the_scheduler_links_with_the_device_runtime() -> None:
     source = source_root() / "kernels" / "scheduler" / "scheduler.cu"
     assert b"blink_scheduler" in compile_module(source, "sm_90a", rdc=True)

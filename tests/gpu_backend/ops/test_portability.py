@@ -15,7 +15,7 @@ from gpu_backend.cuda.chip import FIRST_WITH_OVERLAP, HOPPER, SERVED, Capability
 from gpu_backend.engines.graph_grid import GraphGrid
 from gpu_backend.engines.native.kernels import NAMESPACE, activation_define
 from gpu_backend.engines.native.lowering import kernel_names, lowered_steps
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 from gpu_backend.models.quantized import quantized
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.candidate import Choice, NoKernel
@@ -63,10 +63,13 @@ def test_experts_are_refused_with_the_reason(capability: Capability, tmp_path: P
         plans(EXPERTS, tmp_path, capability)
 
 
+@pytest.mark.parametrize("form", [ScaleForm.ROW, GroupForm(Codes.INT4, 128)])
 @pytest.mark.parametrize("capability", OTHERS)
-def test_fp8_weights_are_refused_with_the_reason(capability: Capability, tmp_path: Path) -> None:
+def test_narrow_weights_are_refused_with_the_reason(
+    capability: Capability, form: Form, tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**DENSE, "intermediate_size": 1024}))
-    model = quantized(read_model(tmp_path), ScaleForm.ROW)
+    model = quantized(read_model(tmp_path), form)
     with pytest.raises(NoKernel, match=r"compute capability 9\.0"):
         lowered_steps(model, LIMITS, GraphGrid(LIMITS).shapes, Chip(84, capability))
 
