@@ -15,7 +15,7 @@ from blink.sizes import format_bytes, parse_memory, write_bytes
 from gpu_backend.backend import SchedulerHangs, run
 from gpu_backend.devices.select import ENGINES
 from gpu_backend.messages import say
-from gpu_backend.models.quantization import QUANTIZATIONS
+from gpu_backend.models.quantization import ROUNDINGS
 from gpu_backend.options import KV_CACHE_DTYPES, SCHEDULING_POLICIES, BackendOptions, parse_target
 from gpu_backend.processors.source import parse_sources
 from gpu_backend.rdma.options import RdmaOptions
@@ -117,9 +117,10 @@ FLAGS = (
     Flag("--served-model-name", "model_name", "NAME",
          "the model's name in requests and answers (default: the directory's name)"),
     Flag("--quantization", "quantization", "KIND",
-         "round a bf16 or fp16 model's linear layers to fp8 while it is loaded: fp8, with a scale for each "
-         "row, or fp8-block, with one for 128 x 128 elements (default: as the checkpoint is)",
-         choices=tuple(QUANTIZATIONS)),
+         "round a bf16 or fp16 model's linear layers while it is loaded: to fp8, with a scale for each row, "
+         "or fp8-block, with one for 128 x 128 elements; or to four bits: int4, symmetric in groups of 64, "
+         "or mxfp4 (default: as the checkpoint is)",
+         choices=tuple(ROUNDINGS)),
     Flag("--random-weights", "random_weights", None,
          "serve random weights of the model's shape, for measurements", switch=True),
 )  # fmt: skip

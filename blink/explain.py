@@ -17,7 +17,7 @@ from gpu_backend.devices.gpu import GpuServingDevice
 from gpu_backend.devices.select import ENGINES, NATIVE
 from gpu_backend.engines.native.explain import CACHED_TOKENS, Explanation, LaunchRow, Row, Step, explain
 from gpu_backend.models.description import Model
-from gpu_backend.models.quantization import QUANTIZATIONS
+from gpu_backend.models.quantization import ROUNDINGS
 from gpu_backend.models.registry import read_model
 from gpu_backend.ops.gpu import GPUS
 from gpu_backend.options import KV_CACHE_DTYPES, BackendOptions, wanted_limits
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine", choices=tuple(ENGINES), default=NATIVE, help="as the backend's (default: native)"
     )
     parser.add_argument(
-        "--quantization", choices=tuple(QUANTIZATIONS), help="as the backend's (default: as the model is)"
+        "--quantization", choices=tuple(ROUNDINGS), help="as the backend's (default: as the model is)"
     )
     parser.add_argument(
         "--kv-cache-dtype", choices=KV_CACHE_DTYPES, default="auto", help="as the backend's (default: auto)"
@@ -91,7 +91,7 @@ def config_of(model: str, quantization: str | None) -> Model:
 
     Where the weights are not there to tell, or are damaged, they are as config.json says.
     """
-    form = QUANTIZATIONS[quantization] if quantization else None
+    form = ROUNDINGS[quantization] if quantization else None
     if not model.endswith(".json"):
         directory = model_directory(model, weights=False)
         described = read_model(directory, form)

@@ -11,7 +11,7 @@ from gpu_backend.devices.base import Defaults
 from gpu_backend.engines.base import Limits
 from gpu_backend.kernel_abi.kv_tile import TILE_KEYS
 from gpu_backend.models.description import Model
-from gpu_backend.models.quantization import QUANTIZATIONS
+from gpu_backend.models.quantization import ROUNDINGS
 from gpu_backend.models.registry import read_model
 from gpu_backend.processors.source import Source
 from gpu_backend.rdma.options import RdmaOptions
@@ -65,7 +65,7 @@ class BackendOptions:
     threads: int | None = None
     model_name: str | None = None
     random_weights: bool = False
-    quantization: str | None = None  # of linear layers while they are loaded: a name of QUANTIZATIONS
+    quantization: str | None = None  # of linear layers while they are loaded: a name of ROUNDINGS
     scheduler: str = SchedulerKind.GPU
     rdma: RdmaOptions | None = None  # for frontends on other hosts
 
@@ -77,7 +77,7 @@ def described_model(options: BackendOptions, notice: Callable[[str], None] = lam
     Raises UnsupportedModel, FileNotFoundError, and CheckpointError where a tensor is missing.
     """
     wanted = options.quantization
-    model = read_model(options.model_dir, QUANTIZATIONS[wanted] if wanted else None, notice)
+    model = read_model(options.model_dir, ROUNDINGS[wanted] if wanted else None, notice)
     if options.random_weights:
         return model
     checkpoint = Checkpoint(options.model_dir)

@@ -61,9 +61,11 @@ class GroupForm:
 
 
 Form = ScaleForm | GroupForm
-QUANTIZATIONS: dict[str, ScaleForm] = {  # as --quantization calls them
-    "fp8": ScaleForm.ROW,
-    "fp8-block": ScaleForm.BLOCK,
+QUANTIZATIONS = {"fp8": ScaleForm.ROW, "fp8-block": ScaleForm.BLOCK}
+ROUNDINGS: dict[str, Form] = {  # as --quantization calls them
+    **QUANTIZATIONS,
+    "int4": GroupForm(Codes.INT4, 64),
+    "mxfp4": GroupForm(Codes.E2M1, 32),
 }
 
 

@@ -21,7 +21,7 @@ from gpu_backend.models.gpt_oss import gpt_oss
 from gpu_backend.models.llama import llama, ministral, mistral
 from gpu_backend.models.mistral3 import ministral3, mistral3_conditional
 from gpu_backend.models.phi import phi3
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form
 from gpu_backend.models.quantization_config import read_quantization
 from gpu_backend.models.quantized import quantized, stored
 from gpu_backend.models.qwen import qwen2, qwen3, qwen3_moe
@@ -47,12 +47,12 @@ MAX_VOCAB = 1 << 19  # the sampler keeps a bit per token in shared memory, and s
 
 
 def read_model(
-    directory: Path, form: ScaleForm | None = None, notice: Callable[[str], None] = lambda text: None
+    directory: Path, form: Form | None = None, notice: Callable[[str], None] = lambda text: None
 ) -> Model:
     """The description of the model in `directory`, by config.json and, where they are there,
     generation_config.json, hf_quant_config.json and the tokenizer's files.
 
-    `form`: its linear layers are to be in fp8, with such scales, where the checkpoint's are not already.
+    `form`: its linear layers are to be narrow, with such scales, where the checkpoint's are not already.
     `notice` is told what is left out of these files.
     Raises UnsupportedModel, and FileNotFoundError when there is no config.json.
     """

@@ -180,7 +180,7 @@ def check_error(printed: str, message: str) -> None:
         (("serve",), "arguments are required: MODEL"),
         (("serve", "demo", "--device=tpu"), "argument --device: invalid choice: 'tpu'"),
         (("serve", "demo", "--scheduler=foo"), "invalid choice: 'foo' (choose from"),
-        (("serve", "demo", "--quantization=int4"), "invalid choice: 'int4' (choose from"),
+        (("serve", "demo", "--quantization=int3"), "invalid choice: 'int3' (choose from"),
         (("serve", "demo", "--kv-memory=lots"), "'lots' is not a size; write for example 512MiB or 8GiB"),
         (("serve", "demo", "--frontends=33"), "33 frontends are too many; at most 32"),
         (("serve", "demo", "--port=70000"), "70000 is not a port"),

@@ -34,8 +34,10 @@ def test_every_task_over_both_endpoints(server: ServeProcess) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flag", ["--quantization=fp8", "--kv-cache-dtype=fp8"])
-def test_a_model_rounded_to_fp8_answers_as_well(serve: Serve, flag: str) -> None:
+@pytest.mark.parametrize(
+    "flag", ["--quantization=fp8", "--quantization=int4", "--quantization=mxfp4", "--kv-cache-dtype=fp8"]
+)
+def test_a_rounded_model_answers_as_well(serve: Serve, flag: str) -> None:
     process = serve(flag)
     chosen = [item for task in TASKS for item in items(task, 3)]
     judged = right(chosen, ask(process.url, [completion(item) for item in chosen], clients=16))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.reference import HostMemory, ReferenceEngine
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 from gpu_backend.weights.layout import as_stored
@@ -41,9 +41,9 @@ class Rig:
         oracle: Any,
         limits: Limits = LIMITS,
         threads: int = 2,
-        form: ScaleForm | None = None,
+        form: Form | None = None,
     ) -> None:
-        """`form`: weights are rounded to fp8 with such scales while they are loaded."""
+        """`form`: weights are rounded so while they are loaded."""
         self.oracle = oracle
         checkpoint = Checkpoint(directory)
         config = as_stored(read_model(directory, form), checkpoint)

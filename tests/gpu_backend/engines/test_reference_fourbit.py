@@ -15,6 +15,9 @@ from quantized_factory import SIZES, make_quantized
 from reference_rig import Rig
 from safetensors.torch import load_file, save_file
 
+from gpu_backend.models.fourbit import quantize
+from gpu_backend.models.quantization import ROUNDINGS, GroupForm
+
 SMALL: dict[str, Any] = {"num_hidden_layers": 2, "intermediate_size": 256}
 
 
@@ -37,6 +40,24 @@ def test_published_checkpoints(tmp_path: Path, family: str, layout: str) -> None
 @pytest.mark.parametrize("layout", ["awq", "nvfp4"])
 def test_float16(tmp_path: Path, layout: str) -> None:
     check(Rig(tmp_path, make_quantized(tmp_path, "llama", layout, torch.float16)))
+
+
+@pytest.mark.parametrize("name", ["int4", "mxfp4"])
+def test_rounded_while_loading(tmp_path: Path, name: str) -> None:
+    """The linear layers and the experts, and nothing else."""
+    form = ROUNDINGS[name]
+    assert isinstance(form, GroupForm)
+    model = make_model(tmp_path, "qwen3-moe", torch.bfloat16, **SMALL, **SIZES["qwen3-moe"])
+    values: dict[str, Any] = load_file(tmp_path / "model.safetensors")
+    for tensor in values:
+        values[tensor] = values[tensor].float()
+        if tensor.endswith("_proj.weight"):
+            values[tensor] = torch.from_numpy(quantize(values[tensor].numpy(), form).values())
+    model.save_pretrained(tmp_path / "plain")
+    save_file(values, tmp_path / "plain" / "model.safetensors", {"format": "pt"})
+    oracle = type(model).from_pretrained(tmp_path / "plain", dtype=torch.float32).eval()
+    as_published(tmp_path)
+    check(Rig(tmp_path, oracle, form=form))
 
 
 def test_the_values_are_not_those_before_rounding(tmp_path: Path) -> None:
