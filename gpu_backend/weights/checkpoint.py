@@ -148,7 +148,11 @@ class Checkpoint:
         for tensor in self._packed(weight):
             for part in tensor.parts():
                 n_rows = len(part.codes)
-                yield part if weight.order is None else part.rows(weight.order.rows(row, n_rows))
+                if weight.order is not None:
+                    part = part.rows(weight.order.rows(row, n_rows))
+                if weight.interleaved:  # gate and up in turn
+                    part = part.rows(np.arange(n_rows).reshape(-1, 2).T.reshape(-1))
+                yield part
                 row += n_rows
 
     def _packed(self, weight: Weight) -> list[PackedTensor]:
@@ -261,7 +265,7 @@ class Checkpoint:
         wanted = weight.shape
         if weight.matrices is not None:
             of_one = (wanted[0] // weight.matrices, *wanted[1:])
-            wanted = (weight.matrices, *(reversed(of_one) if weight.transposed else of_one))
+            wanted = (weight.matrices, *(reversed(of_one) if weight.transposed and not packed else of_one))
         if any((rows, *shape[1:]) != wanted for shape in shapes):
             file = packed[0].file if packed else self.entry(weight.tensors[0]).file
             raise CheckpointError(

@@ -104,3 +104,27 @@ def test_fused_experts_in_mxfp4(tmp_path: Path) -> None:
     section = {"quant_method": "mxfp4", "modules_to_not_convert": left}
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": section}))
     check(Rig(tmp_path, oracle))
+
+
+def test_gpt_oss(tmp_path: Path) -> None:
+    """Rows of gate and of up in turn, beside biases, in tensors that are not turned as those in bf16 are."""
+    sizes = {"hidden_size": 96, "intermediate_size": 64}
+    model = make_model(tmp_path, "gpt-oss", torch.bfloat16, **sizes)
+    plain = load_file(tmp_path / "model.safetensors")
+    values = {name: tensor.float() for name, tensor in plain.items()}
+    out = dict(plain)
+    for name in (name for name in plain if name.endswith(("experts.gate_up_proj", "experts.down_proj"))):
+        experts = [mxfp4(one.T.contiguous()) for one in out.pop(name)]
+        blocks = torch.stack([tensors[".weight_packed"] for tensors, _ in experts])
+        out[f"{name}_blocks"] = blocks.reshape(*blocks.shape[:2], -1, 16)
+        out[f"{name}_scales"] = torch.stack([tensors[".weight_scale"] for tensors, _ in experts])
+        values[name] = torch.stack([read.T for _, read in experts]).contiguous()
+    model.save_pretrained(tmp_path / "plain")
+    save_file(values, tmp_path / "plain" / "model.safetensors", {"format": "pt"})
+    oracle = type(model).from_pretrained(tmp_path / "plain", dtype=torch.float32).eval()
+    save_file(out, tmp_path / "model.safetensors", {"format": "pt"})
+    path = tmp_path / "config.json"
+    left = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    section = {"quant_method": "mxfp4", "modules_to_not_convert": left}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": section}))
+    check(Rig(tmp_path, oracle))
