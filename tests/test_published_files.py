@@ -18,6 +18,7 @@ from gpu_backend.models.description import Model
 from gpu_backend.models.registry import read_model
 from nic_frontend.api.sampling_defaults import read_defaults
 from nic_frontend.templates.chat_template import ChatTemplate, read_source
+from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.text.tokenizer import Tokenizer
 from ringbuffer.special_tokens import read_special_tokens
 from ringbuffer.token_bytes import SPECIAL, answer_bytes, has_bytes
@@ -138,7 +139,7 @@ def test_special_tokens_are_those_of_transformers(directory: Path, tokenizer: To
 def test_a_chat_becomes_a_prompt(family: str, directory: Path, tokenizer: Tokenizer) -> None:
     source = read_source(directory)
     assert source is not None
-    prompt = ChatTemplate(source).render(HELLO, True, {})
+    prompt = ChatTemplate(source).render(HELLO, PromptEnd.ANSWER, {})
     assert "Hello there" in prompt
     assert EXPECTED[family].opens in prompt[prompt.index("Hello there") :]
     read = tokenizer.decode_now(tokenizer.encode_now(prompt))

@@ -7,6 +7,7 @@ from typing import Any
 
 from nic_frontend.api.answer import Answer
 from nic_frontend.api.constraint import chosen
+from nic_frontend.api.continuation import end_of
 from nic_frontend.api.controls import controls_of
 from nic_frontend.api.conversation import (
     Conversation,
@@ -61,19 +62,21 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         effort=request.reasoning_effort,
         budget=None if request.thinking_token_budget == -1 else request.thinking_token_budget,
         options=options_of(request.chat_template_kwargs),
-        generate=request.add_generation_prompt is not False,
+        end=end_of(request),
         special=bool(request.add_special_tokens),
     )
     prompt = await prompt_of(talk, served)
     warnings = [*on_fields(body, ChatRequest), *prompt.warnings]
     texts = served.texts(by_id=request.return_tokens_as_token_ids)
+    last = talk.messages[-1]
+    echo = last["content"] if request.echo and last["role"] == "assistant" else ""
     answer: Answer
     if prompt.splitter is None:
-        answer = TextAnswer(True, served.name, parameters, [""] * parameters.n, texts)
+        answer = TextAnswer(True, served.name, parameters, [echo] * parameters.n, texts)
     else:
         splitters = [prompt.splitter() for _ in range(parameters.n)]
         hides = request.include_reasoning is False
-        answer = SplitAnswer(served.name, parameters, splitters, texts, hides_reasoning=hides)
+        answer = SplitAnswer(served.name, parameters, splitters, texts, echo=echo, hides_reasoning=hides)
     tokens = parameters.truncated(prompt.tokens, served.limits)
     grammars = prompt.grammars
     return Job(parameters, [tokens], "messages", answer, prompt.shown, prompt.conclusion, grammars, warnings)

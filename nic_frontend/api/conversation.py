@@ -19,6 +19,7 @@ from nic_frontend.parsing.registry import Parsers
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 from nic_frontend.templates.forms import TemplateForms
+from nic_frontend.templates.prompt_end import PromptEnd
 
 Message = dict[str, Any]
 INVALID = "INVALID_JSON"  # the key of arguments that are none
@@ -42,9 +43,16 @@ class Conversation:
     thinks: bool | None = None  # asked without a degree
     budget: int | None = None  # of tokens to think
     options: dict[str, Any] = field(default_factory=dict)  # of the template
-    generate: bool = True  # the prompt ends where the assistant begins
+    end: PromptEnd = PromptEnd.ANSWER  # of the prompt
     special: bool = False  # the tokenizer adds its special tokens
     param: str = "messages"
+
+    @property
+    def continued(self) -> str | None:
+        """The text of the last message, where the model is to continue it."""
+        if self.end is not PromptEnd.WITHIN:
+            return None
+        return str(self.messages[-1]["content"])
 
 
 class Prompt(NamedTuple):
@@ -67,7 +75,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     await asyncio.sleep(0)  # other calls' turn: conversations may be long
     options, warnings = thinking(talk, template.forms)
     tools = talk.tools or None
-    text = await template.render(talk.messages, talk.generate, options, tools)
+    text = await template.render(talk.messages, talk.end, options, tools)
     text += _no_thoughts(talk, text, served.parsers)
     (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
     marks = served.parsers.marks
@@ -84,7 +92,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
             "tools",
             "unsupported_parameter",
         )
-    reasoning = served.parsers.reasoning(text)
+    reasoning = served.parsers.reasoning(text, talk.continued)
     grammars = await blocks_of(talk.constraint, parser, reasoning, served, talk.budget is not None)
     warnings = [*warnings, *on_strictness(talk.constraint, parser, served.grammars.available)]
     if parser is None and reasoning is None:
@@ -93,7 +101,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
 
     def splitter() -> Splitter:
         found = parser(names) if parser is not None else None
-        return Splitter(served.parsers.reasoning(text), found, talk.one_call, talk.budget)
+        return Splitter(served.parsers.reasoning(text, talk.continued), found, talk.one_call, talk.budget)
 
     conclusion: list[int] = []
     if talk.budget is not None and marks is not None:
@@ -105,7 +113,7 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
 
 def _no_thoughts(talk: Conversation, text: str, parsers: Parsers) -> str:
     """What ends the thoughts that a prompt has begun, where there may be none."""
-    reasoning = parsers.reasoning(text) if talk.budget == 0 else None
+    reasoning = parsers.reasoning(text, talk.continued) if talk.budget == 0 else None
     return parsers.marks.conclusion if parsers.marks and reasoning and reasoning.inside else ""
 
 

@@ -15,7 +15,6 @@ from nic_frontend.http.json_text import TooMuch, read_json
 UNSUPPORTED: Neutral = {
     "audio": (None,),
     "chat_template": (None,),
-    "continue_final_message": (None, False),
     "custom_logit_processor": (None,),
     "documents": (None, []),
     "ec_transfer_params": (None, {}),

@@ -29,6 +29,7 @@ from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
+from nic_frontend.templates.prompt_end import PromptEnd
 
 T = TypeVar("T", bound=CountRequest)
 
@@ -36,7 +37,7 @@ T = TypeVar("T", bound=CountRequest)
 async def parse_messages(body: dict[str, Any], served: Served) -> Job:
     request = _checked(body, MessagesRequest, served)
     check_last(request)
-    prompt = await _prompt(request, served)
+    prompt = await _prompt(request, served, PromptEnd.WITHIN)
     room = served.limits.max_answer(len(prompt.tokens), "messages")
     parameters = parse(
         in_common(request, stop=request.stop_sequences),
@@ -54,7 +55,7 @@ async def parse_messages(body: dict[str, Any], served: Served) -> Job:
 
 async def count_tokens(body: dict[str, Any], served: Served) -> dict[str, Any]:
     """/v1/messages/count_tokens."""
-    prompt = await _prompt(_checked(body, CountRequest, served), served)
+    prompt = await _prompt(_checked(body, CountRequest, served), served, PromptEnd.CLOSED)
     return {"input_tokens": len(prompt.tokens)}
 
 
@@ -65,7 +66,8 @@ def _checked(body: dict[str, Any], model: type[T], served: Served) -> T:
     return checked(body, model)
 
 
-async def _prompt(request: CountRequest, served: Served) -> Prompt:
+async def _prompt(request: CountRequest, served: Served, last: PromptEnd) -> Prompt:
+    """`last`: where it ends if the last message is the assistant's."""
     await asyncio.sleep(0)  # other calls' turn: there may be many messages and tools
     functions = [Function(tool.name, tool.input_schema, bool(tool.strict)) for tool in request.tools or ()]
     kind, names = _choice(request.tool_choice)
@@ -80,7 +82,7 @@ async def _prompt(request: CountRequest, served: Served) -> Prompt:
         effort_param="output_config.effort",
         thinks=request.thinking.type != "disabled" if request.thinking else None,
         options=options_of(request.chat_template_kwargs),
-        generate=request.messages[-1].role != "assistant",
+        end=last if request.messages[-1].role == "assistant" else PromptEnd.ANSWER,
     )
     if request.thinking is not None and served.parsers.marks is not None:
         talk.budget = request.thinking.budget_tokens

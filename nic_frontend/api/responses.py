@@ -37,9 +37,11 @@ from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
 from nic_frontend.parsing.splitter import Splitter
+from nic_frontend.templates.prompt_end import PromptEnd
 
 T = TypeVar("T")
 
+UNFINISHED = ("in_progress", "incomplete")  # of an item's `status`
 
 async def parse_response(body: dict[str, Any], served: Served) -> Job:
     assert served.memory is not None
@@ -106,6 +108,7 @@ async def _conversation(
         effort=request.reasoning.effort if request.reasoning else None,
         effort_param="reasoning.effort",
         options=options_of(request.chat_template_kwargs),
+        end=_end(request),
         param="input",
     )
 
@@ -134,6 +137,14 @@ def _kept(
         return None
     within_s = memory.within_s if request.background else None
     return Kept(memory.store, answer, request.previous_response_id, recalled.own, within_s)
+
+
+def _end(request: ResponsesRequest) -> PromptEnd:
+    """A message of the assistant that says of itself that it is not complete is continued, as in vLLM."""
+    last = request.input[-1]
+    if isinstance(last, str) or (last.type, last.role) != ("message", "assistant"):
+        return PromptEnd.ANSWER
+    return PromptEnd.WITHIN if last.status in UNFINISHED else PromptEnd.ANSWER
 
 
 def _choice(request: ResponsesRequest) -> tuple[str, list[str] | None]:

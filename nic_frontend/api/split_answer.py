@@ -39,8 +39,10 @@ class SplitAnswer:
         splitters: list[Splitter],
         texts: TokenTexts,
         *,
+        echo: str,
         hides_reasoning: bool,
     ) -> None:
+        """`echo` is what the content of each choice begins with."""
         self._envelope = Envelope(True, model, parameters)
         self._splitters = splitters
         self._hides_reasoning = hides_reasoning
@@ -53,6 +55,9 @@ class SplitAnswer:
             self._envelope.reasoning_tokens = lambda index: splitters[index].reasoning_tokens
         self._begun = [False for _ in splitters]
         self._parts = [Parts() for _ in splitters]
+        self._echo: list[Delta] = [Text(echo)] if echo else []
+        for each in self._parts:
+            each.add(self._echo)
         self._tokens: list[list[int]] = [[] for _ in splitters]
         self._endings: list[Ending | None] = [None for _ in splitters]
         self._control: Control
@@ -72,8 +77,11 @@ class SplitAnswer:
         index, pieces, tokens, ending, n_tokens, words = shown
         if self._endings[index] is not None:
             return ""
-        parts = [] if self._begun[index] else [self._envelope.role(index)]
-        self._begun[index] = True
+        parts = []
+        if not self._begun[index]:
+            self._begun[index] = True
+            parts.append(self._envelope.role(index))
+            parts += [self._event(index, self._echo, 0, [], NOTHING)] if self._echo else []
         last = pieces.pop() if ending is not None and pieces else ""
         first = n_tokens - len(pieces) + (ending is None)  # the number of the first piece's token
         for n, (piece, token) in enumerate(zip(pieces, tokens, strict=False), first):

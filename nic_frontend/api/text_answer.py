@@ -40,7 +40,7 @@ class TextAnswer:
         skips = parameters.skip_special_tokens
         self._told = [CompletionLogprobs(texts, skips_special=skips) for _ in echoes]
         self._logprobs: list[list[Told]] = [[] for _ in echoes]  # of an answer that is not streamed
-        self._tells_echoes = parameters.sampling.logprobs is not None and any(echoes)
+        self._tells_echoes = not chat and parameters.sampling.logprobs is not None and any(echoes)
         self._requests: list[Request] = []
         self._envelope = Envelope(chat, model, parameters)
         self._echoes = echoes
@@ -71,7 +71,7 @@ class TextAnswer:
             if echo:
                 before, behind = self._around(index, echo, 0, [])
                 yield before
-                if self._parameters.sampling.logprobs is None:
+                if not self._tells_echoes:
                     yield NOTHING
                 else:
                     yield from written_in_pieces(self._all_told(index, []), compact)

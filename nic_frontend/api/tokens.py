@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nic_frontend.api.continuation import end_of
 from nic_frontend.api.conversation import (
     Conversation,
     for_template,
@@ -32,7 +33,7 @@ async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
             messages=for_template(body["messages"]),
             tools=tools_for_template(body["tools"]) if request.tools else None,
             options=options_of(request.chat_template_kwargs),
-            generate=request.add_generation_prompt is not False,
+            end=end_of(request),
             special=bool(request.add_special_tokens),
         )
         found = (await prompt_of(talk, served)).tokens

@@ -20,6 +20,7 @@ ALLOWED: dict[str, tuple[type[Block], ...]] = {
         schema.ToolUseBlock,
     ),
 }
+THINKING = schema.ThinkingBlock, schema.RedactedThinkingBlock
 BILLING = "x-anthropic-billing-header:"  # with which the system may begin
 
 
@@ -41,14 +42,33 @@ def messages_of(request: CountRequest) -> list[Message]:
 
 
 def check_last(request: CountRequest) -> None:
-    """Raises ApiError 400 where an answer would be to continue."""
-    if request.messages[-1].role == "assistant":
-        where = f"messages[{len(request.messages) - 1}]"
-        raise bad_request(
-            f"'{where}' is the assistant's: this server does not continue what an assistant has begun",
-            where,
-            "unsupported_parameter",
-        )
+    """Raises ApiError 400 where the last message is the assistant's and cannot be continued, by Anthropic's
+    rules.
+    """
+    last, where = request.messages[-1], f"messages[{len(request.messages) - 1}]"
+    if last.role != "assistant":
+        return
+    blocks = _blocks(last)
+    ends = blocks[-1] if blocks else None
+    if _calls_last(request):
+        raise _not_continued(where, "has a 'tool_use', whose 'tool_result' has to follow")
+    if isinstance(ends, THINKING):
+        raise _not_continued(where, "ends with thinking; a text has to stand behind it")
+    if isinstance(ends, schema.TextBlock) and ends.text != ends.text.rstrip():
+        raise _not_continued(where, "ends with whitespace, behind which models continue badly; leave it out")
+    thinks = request.thinking is not None and request.thinking.type != "disabled"
+    if thinks and not (blocks and isinstance(blocks[0], THINKING)):
+        raise _not_continued(where, "begins without the thinking that 'thinking' asks for")
+
+
+def _calls_last(request: CountRequest) -> bool:
+    """Whether the assistant's last turns, which become one message, have a call."""
+    turns = takewhile(lambda turn: turn.role == "assistant", reversed(request.messages))
+    return any(isinstance(block, schema.ToolUseBlock) for turn in turns for block in _blocks(turn))
+
+
+def _not_continued(where: str, why: str) -> Exception:
+    return bad_request(f"'{where}' is the assistant's and the last one, but it {why}", where, "invalid_value")
 
 
 def _check(turn: Turn, where: str) -> None:

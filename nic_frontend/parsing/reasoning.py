@@ -11,16 +11,16 @@ class ReasoningParser:
     the space around it.
 
     `opened`: the prompt ends with the opening mark, or the model leaves it out. Otherwise what does not
-    begin with the mark has no reasoning.
+    begin with the mark has no reasoning. `within`: the text continues a thought, also with a space.
     """
 
-    def __init__(self, opening: str, closing: str, opened: bool) -> None:
+    def __init__(self, opening: str, closing: str, opened: bool, *, within: bool = False) -> None:
         self.inside = opened
         self.over = False  # what comes now is the answer, as it is
         self.opening = opening
         self.closing = closing
         self._pending = ""
-        self._state = self._begin
+        self._state = self._thoughts if within else self._begin
         self._opened = opened
         self._deltas: list[Delta] = []
 

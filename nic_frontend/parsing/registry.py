@@ -53,11 +53,18 @@ class Parsers:
     tool_calls: type[ToolCallParser] | None
     marks: Marks | None
 
-    def reasoning(self, prompt: str) -> ReasoningParser | None:
-        """For the answer to a prompt, which may have begun the reasoning, or ended it."""
+    def reasoning(self, prompt: str, continued: str | None = None) -> ReasoningParser | None:
+        """For the answer to a prompt, which may have begun the reasoning, or ended it.
+
+        `continued`: the text of the message with which the prompt ends. What continues it is no reasoning,
+        unless a thought is open in it.
+        """
         marks = self.marks
         if marks is None:
             return None
+        if continued is not None:
+            within = continued.rfind(marks.opening) > continued.rfind(marks.closing)
+            return ReasoningParser(marks.opening, marks.closing, True, within=True) if within else None
         end = prompt[-TAIL:].rstrip()
         if end.endswith(marks.closing):
             return None

@@ -25,6 +25,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from nic_frontend.errors import ApiError, bad_request
 from nic_frontend.templates import forms
+from nic_frontend.templates.prompt_end import Continuation, PromptEnd
 from nic_frontend.templates.trial import Message
 from ringbuffer.model_file import ModelFileError, one_line, read_json, read_text, shown
 from ringbuffer.special_tokens import NAMES, read_special_tokens
@@ -117,11 +118,11 @@ class ChatTemplate:
     def render(
         self,
         messages: list[Message],
-        add_generation_prompt: bool,
+        end: PromptEnd,
         options: dict[str, Any],
         tools: list[Message] | None = None,
     ) -> str:
-        """The prompt.
+        """The prompt, up to its `end`.
 
         `options` are chat_template_kwargs. Messages and tools are in OpenAI's form, their content is text.
         Raises ApiError 400 with what the template complains about, and where it would not show tools, or what
@@ -131,13 +132,17 @@ class ChatTemplate:
             raise bad_request(
                 "the chat template of this model knows no tools", "tools", "unsupported_parameter"
             )
+        continuation = Continuation(messages) if end is PromptEnd.WITHIN else None
+        if continuation is not None:
+            messages = continuation.written()
         messages = self.forms.of(tools).apply(messages, tools)
         try:
-            return self._render(messages, tools, add_generation_prompt, options)
+            text = self._render(messages, tools, end is PromptEnd.ANSWER, options)
         except MemoryError as error:
             raise refused("it needs too much memory") from error
         except Exception as error:  # a template is a program: whatever it raises is about these messages
             raise refused(str(error)[:MOST_REASON]) from error
+        return text if continuation is None else continuation.cut(text)
 
     def _render(
         self,

@@ -27,6 +27,7 @@ from nic_frontend.processes.frames import FrameError, Frames, framed
 from nic_frontend.templates.chat_template import read_source, refused
 from nic_frontend.templates.forms import TemplateForms
 from nic_frontend.templates.process import ERROR, TEXT, arguments
+from nic_frontend.templates.prompt_end import PromptEnd
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +69,13 @@ class Renderer:
     async def render(
         self,
         messages: list[dict[str, Any]],
-        add_generation_prompt: bool,
+        end: PromptEnd,
         options: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> str:
         """The prompt, as ChatTemplate.render makes it. Raises ApiError 400, also for what takes too much."""
         try:
-            payload = framed(pickle.dumps((messages, add_generation_prompt, options, tools)))
+            payload = framed(pickle.dumps((messages, end, options, tools)))
         except RecursionError as error:
             raise refused("what they have, or the tools, nests too deeply") from error
         request = _Request(payload, asyncio.get_running_loop().create_future())

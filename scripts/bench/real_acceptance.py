@@ -38,6 +38,7 @@ from blink.model_directory import model_directory  # noqa: E402
 from gpu_backend.backend import Backend  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 from nic_frontend.templates.chat_template import ChatTemplate, read_source  # noqa: E402
+from nic_frontend.templates.prompt_end import PromptEnd  # noqa: E402
 from ringbuffer.abi import Reason  # noqa: E402
 from ringbuffer.client import RingClient, Stream  # noqa: E402
 from ringbuffer.region import Region  # noqa: E402
@@ -60,7 +61,7 @@ def prompts(directory: Path, kinds: dict[str, tuple[str, ...]]) -> dict[str, lis
     template, tokenizer = ChatTemplate(source), Tokenizer.from_file(str(directory / "tokenizer.json"))
 
     def ids(question: str) -> list[int]:
-        text = template.render([{"role": "user", "content": question}], True, {})
+        text = template.render([{"role": "user", "content": question}], PromptEnd.ANSWER, {})
         return list(tokenizer.encode(text, add_special_tokens=False).ids)[-LONGEST_PROMPT:]
 
     return {kind: [ids(question) for question in questions] for kind, questions in kinds.items()}

@@ -68,6 +68,7 @@ def frontend_side(directory: Path) -> None:
 
     from nic_frontend.api.sampling_defaults import read_defaults
     from nic_frontend.errors import ApiError
+    from nic_frontend.templates.prompt_end import PromptEnd
     from nic_frontend.templates.renderer import Bounds, open_renderer
     from nic_frontend.text.tokenizer import Tokenizer
     from nic_frontend.text.tokenizer_trial import try_tokenizer
@@ -83,8 +84,8 @@ def frontend_side(directory: Path) -> None:
         texts = ["hello"]
         messages = [{"role": "user", "content": text} for text in ("hello", "b" * 1000)]
         if renderer is not None:
-            texts.append(await renderer.render(messages, True, {}))
-            texts.append(await renderer.render(messages[:1], True, {}))
+            texts.append(await renderer.render(messages, PromptEnd.ANSWER, {}))
+            texts.append(await renderer.render(messages[:1], PromptEnd.ANSWER, {}))
         for text in texts:
             (tokens,) = await tokenizer.encode([text], special=True, param="prompt")
             await tokenizer.decode([tokens.tolist()])

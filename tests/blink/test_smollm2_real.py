@@ -14,6 +14,7 @@ from blink import smollm2
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 from nic_frontend.templates.chat_template import ChatTemplate, read_source
+from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.text.tokenizer import Tokenizer as ServedTokenizer
 
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def test_what_transformers_writes_is_read(theirs: Any, tmp_path: Path) -> None:
     source = read_source(tmp_path)
     assert source is not None
     messages = [{"role": "user", "content": "Hi"}]
-    rendered = ChatTemplate(source).render(messages, True, {})
+    rendered = ChatTemplate(source).render(messages, PromptEnd.ANSWER, {})
     assert rendered == theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert ServedTokenizer(tmp_path, len(theirs)).encode_now(rendered) == theirs(rendered)["input_ids"]
 

@@ -180,7 +180,7 @@ def test_count_of_a_whole_conversation(speak: Speak) -> None:
         ({"messages": [{"role": "developer", "content": "x"}]}, "'messages[0].role' must be one of"),
         ({"messages": [{"role": "system", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'messages[0].content[0].type'"),
-        ({"messages": [*BODY["messages"], {"role": "assistant", "content": "Well,"}]}, "'messages[1]'"),
+        ({"messages": [*BODY["messages"], {"role": "assistant", "content": "Well, "}]}, "'messages[1]'"),
         ({"tool_choice": {"type": "any"}}, "'tool_choice'"),
         ({"tool_choice": {"type": "tool", "name": "g"}, "tools": [TOOL]}, "'tool_choice' names 'g'"),
         ({"tool_choice": {"type": "tool"}, "tools": [TOOL]}, "'tool_choice.name' is missing"),

@@ -62,7 +62,8 @@ def test_what_is_neutral_may_be_written(model: Any) -> None:
 
 
 def test_what_one_endpoint_has_is_refused_where_it_is_missing() -> None:
-    assert set(refused(ChatRequest, SHARED)) == {"echo"}
+    assert "echo" in refused(ResponsesRequest, SHARED)
+    assert not refused(ChatRequest, SHARED)
     assert {"tools", "max_completion_tokens"} <= set(refused(CompletionRequest, SHARED))
     assert "temperature" not in refused(ResponsesRequest, SHARED)
 

@@ -19,6 +19,7 @@ from nic_frontend.processes.channel import has_ended
 from nic_frontend.processes.frames import framed
 from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.templates.process import ERROR, TEXT
+from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.templates.renderer import FORMS_BYTES, Bounds
 
 
@@ -90,7 +91,7 @@ def test_no_request_is_blamed_for_a_process_that_ended_before_it_was_asked(
 
     async def two() -> None:
         after_connecting(monkeypatch, lambda: asyncio.sleep(connecting_s))
-        asked = [asyncio.create_task(renderer.render(user("x"), True, {})) for _ in range(2)]
+        asked = [asyncio.create_task(renderer.render(user("x"), PromptEnd.ANSWER, {})) for _ in range(2)]
         assert await asyncio.wait_for(asyncio.gather(*asked), WAIT_S) == ["yes", "yes"]
 
     wait_until(lambda: has_ended(renderer._socket))
@@ -106,7 +107,7 @@ def test_no_request_is_blamed_for_a_process_that_ended_between_two(
 
     async def story() -> None:
         for _ in range(2):
-            assert await asyncio.wait_for(renderer.render(user("x"), True, {}), WAIT_S) == "yes"
+            assert await asyncio.wait_for(renderer.render(user("x"), PromptEnd.ANSWER, {}), WAIT_S) == "yes"
             renderer._process.kill()  # the event loop has not heard of it when it is asked again
             renderer._process.wait()
 
@@ -126,7 +127,7 @@ def test_processes_that_end_before_they_are_asked_are_not_started_for_ever(
     async def story() -> None:
         after_connecting(monkeypatch, ended)
         with pytest.raises(ApiError) as caught:
-            await asyncio.wait_for(renderer.render(user("x"), True, {}), WAIT_S)
+            await asyncio.wait_for(renderer.render(user("x"), PromptEnd.ANSWER, {}), WAIT_S)
         assert caught.value.status == 500
 
     asyncio.run(story())
@@ -148,9 +149,9 @@ def test_a_connection_that_fails_costs_its_requests_alone(
         with monkeypatch.context() as patch:
             patch.setattr(loop, "create_unix_connection", refuse)
             with pytest.raises(ApiError) as caught:
-                await renderer.render(user("x"), True, {})
+                await renderer.render(user("x"), PromptEnd.ANSWER, {})
         assert caught.value.status == 500
         assert failed.fileno() == -1
-        assert await renderer.render(user("x"), True, {}) == "yes"
+        assert await renderer.render(user("x"), PromptEnd.ANSWER, {}) == "yes"
 
     asyncio.run(both())

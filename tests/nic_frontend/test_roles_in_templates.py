@@ -18,6 +18,7 @@ from templates import (
 from tiny_model import TEMPLATE
 
 from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.templates.prompt_end import PromptEnd
 
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": {}}}
 CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}
@@ -38,7 +39,7 @@ def said(*turns: str) -> list[dict[str, Any]]:
 
 
 def render(source: str, *messages: dict[str, Any]) -> str:
-    return ChatTemplate(TemplateSource(source, {})).render(list(messages), True, {})
+    return ChatTemplate(TemplateSource(source, {})).render(list(messages), PromptEnd.ANSWER, {})
 
 
 # What Codex begins with, and what it and others add later.

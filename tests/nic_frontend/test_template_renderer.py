@@ -20,6 +20,7 @@ from renderers import BOUNDS, ECHO, user
 from templates import HERMES
 
 from nic_frontend.errors import ApiError
+from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.templates.renderer import Bounds, open_renderer
 
 # A hostile one waits until it is asked: else it would not be served at all.
@@ -41,7 +42,7 @@ def test_chats_are_rendered_each_with_its_own_text(start_renderer: Any) -> None:
 
     async def all_at_once() -> list[str]:
         texts = [f"{i} é漢😀" + "x" * i for i in range(200)]
-        found = await asyncio.gather(*(renderer.render(user(text), True, {}) for text in texts))
+        found = await asyncio.gather(*(renderer.render(user(text), PromptEnd.ANSWER, {}) for text in texts))
         assert found == [f"<user>{text}" for text in texts]
         return found
 
@@ -50,7 +51,7 @@ def test_chats_are_rendered_each_with_its_own_text(start_renderer: Any) -> None:
 
 def test_lone_surrogates_are_refused(start_renderer: Any) -> None:
     with pytest.raises(ApiError, match="lone surrogate") as refused:
-        asyncio.run(start_renderer(ECHO).render(user("a\ud800b"), True, {}))
+        asyncio.run(start_renderer(ECHO).render(user("a\ud800b"), PromptEnd.ANSWER, {}))
     assert refused.value.status == 400
 
 
@@ -82,16 +83,18 @@ def test_what_takes_too_much_is_refused_and_others_are_rendered(
     renderer = start_renderer(trapped(trap), bounds)
 
     async def beside_others() -> None:
-        before = asyncio.create_task(renderer.render(user("before"), True, {}))
-        hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
-        after = [asyncio.create_task(renderer.render(user(f"after {i}"), True, {})) for i in range(20)]
+        before = asyncio.create_task(renderer.render(user("before"), PromptEnd.ANSWER, {}))
+        hostile = asyncio.create_task(renderer.render(user("go"), PromptEnd.ANSWER, {}))
+        after = [
+            asyncio.create_task(renderer.render(user(f"after {i}"), PromptEnd.ANSWER, {})) for i in range(20)
+        ]
         assert await before == "<user>before"
         with pytest.raises(ApiError, match=message) as caught:
             await hostile
         assert caught.value.status == 400
         assert len(str(caught.value)) < 2000
         assert await asyncio.gather(*after) == [f"<user>after {i}" for i in range(20)]
-        assert await renderer.render(user("later"), True, {}) == "<user>later"
+        assert await renderer.render(user("later"), PromptEnd.ANSWER, {}) == "<user>later"
 
     asyncio.run(beside_others())
 
@@ -100,7 +103,7 @@ def test_the_event_loop_turns_while_a_template_does_not_end(start_renderer: Any)
     renderer = start_renderer(trapped(ENDLESS))
 
     async def turns() -> None:
-        hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
+        hostile = asyncio.create_task(renderer.render(user("go"), PromptEnd.ANSWER, {}))
         longest, last = 0.0, time.monotonic()
         while not hostile.done():
             await asyncio.sleep(0.005)
@@ -130,7 +133,7 @@ def test_the_process_ends_by_itself_when_nobody_waits_for_its_rendering(start_re
     renderer = start_renderer(trapped(ENDLESS), Bounds(time_s=0.2, memory_bytes=1 << 30, most_text=1 << 16))
 
     async def abandon() -> None:
-        hostile = asyncio.create_task(renderer.render(user("go"), True, {}))
+        hostile = asyncio.create_task(renderer.render(user("go"), PromptEnd.ANSWER, {}))
         await asyncio.sleep(0.1)
         renderer._stop_watching()
         hostile.cancel()
@@ -179,8 +182,8 @@ def test_what_nests_deeply_is_rendered_or_refused(start_renderer: Any, depth: in
 
     async def ask() -> None:
         with contextlib.suppress(ApiError):
-            assert '"a": {"a": ' in await renderer.render(user("x"), True, {}, [tool])
-        assert "x" in await renderer.render(user("x"), True, {})
+            assert '"a": {"a": ' in await renderer.render(user("x"), PromptEnd.ANSWER, {}, [tool])
+        assert "x" in await renderer.render(user("x"), PromptEnd.ANSWER, {})
 
     asyncio.run(ask())
 

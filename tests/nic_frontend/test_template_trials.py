@@ -15,6 +15,7 @@ from nic_frontend.parsing.delta import Reasoning, Text
 from nic_frontend.parsing.registry import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, choose
 from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.templates.prompt_end import PromptEnd
 
 PUBLISHED = Path(__file__).parent / "chat_templates"
 WEATHER = {
@@ -88,7 +89,7 @@ def test_what_is_found_of_published_templates(
     assert parsers.marks == (REASONING_PARSERS[marks] if marks else None)
     thoughts = template.forms.plain.thoughts
     assert (thoughts.switches, bool(thoughts.efforts)) == (switches, has_efforts)
-    assert split(parsers, template.render([USER], True, {"thinking": False}), "Hello.")[1] == (
+    assert split(parsers, template.render([USER], PromptEnd.ANSWER, {"thinking": False}), "Hello.")[1] == (
         "Hello." if name == "deepseek-r1-distill" else ""  # its prompt begins a thought
     )
 
@@ -122,7 +123,7 @@ def test_nothing_that_was_said_disappears(name: str) -> None:
                     message |= {"role": "tool", "tool_call_id": "abcdefghi", "name": "weather"}
                 messages.append(message)
             try:
-                prompt = template.render(messages, True, {}, tools)
+                prompt = template.render(messages, PromptEnd.ANSWER, {}, tools)
             except ApiError:
                 continue
             n_shown += 1
@@ -151,7 +152,7 @@ def test_nothing_that_was_said_disappears(name: str) -> None:
 )
 def test_contents_are_written_in_the_form_that_is_shown(content: str) -> None:
     text = tried(chat(content)).render(
-        said("system: Be brief.", "user: Hi", "assistant: Hello.", "user: "), True, {}
+        said("system: Be brief.", "user: Hi", "assistant: Hello.", "user: "), PromptEnd.ANSWER, {}
     )
     assert (
         text
@@ -167,7 +168,7 @@ def test_results_are_written_in_the_form_that_is_shown() -> None:
         "{% if message.role == 'tool' %}" + PARTS + "{% else %}{{ message.content }}{% endif %}",
     )
     messages = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
-    assert "<|im_start|>tool\nrain<|im_end|>" in tried(shown).render(messages, True, {})
+    assert "<|im_start|>tool\nrain<|im_end|>" in tried(shown).render(messages, PromptEnd.ANSWER, {})
 
 
 @pytest.mark.parametrize(
@@ -183,15 +184,15 @@ def test_results_are_written_in_the_form_that_is_shown() -> None:
 def test_what_a_template_does_not_show_is_refused(content: str) -> None:
     """Neither of a text nor of parts, which it may print as Python or JSON writes them."""
     with pytest.raises(ApiError, match="nothing of what the user says") as refusal:
-        tried(chat(content)).render([USER], True, {})
+        tried(chat(content)).render([USER], PromptEnd.ANSWER, {})
     assert refusal.value.status == 400
 
 
 def test_a_template_of_single_turns_takes_no_more() -> None:
     template = tried("Q: {{ messages[-1].content }} A:")
-    assert template.render([USER], True, {}) == "Q: Hi A:"
+    assert template.render([USER], PromptEnd.ANSWER, {}) == "Q: Hi A:"
     with pytest.raises(ApiError, match=r"what the assistant says, so 'messages\[1\].content'"):
-        template.render(said("user: Hi", "assistant: Hello.", "user: Well?"), True, {})
+        template.render(said("user: Hi", "assistant: Hello.", "user: Well?"), PromptEnd.ANSWER, {})
 
 
 # ---------------------------------------------------------------- roles
@@ -217,7 +218,7 @@ FIRST_ALONE = "{% if message.role == 'developer' and not loop.first %}{% continu
 def test_the_developer_is_shown(roles: str, mark: str) -> None:
     """As the system, unless the template has a mark of its own, wherever a developer may speak."""
     messages = said("developer: Be brief.", "user: Hi", "developer: Hurry.", "user: Well?")
-    text = tried(chat("{{ message.content }}", roles)).render(messages, True, {})
+    text = tried(chat("{{ message.content }}", roles)).render(messages, PromptEnd.ANSWER, {})
     assert (f"{mark}Be brief.", f"{mark}Hurry.") == (text[: text.index("<|end|>")], text.split("<|end|>")[2])
 
 
@@ -258,12 +259,12 @@ def test_answers_have_reasoning_where_the_template_knows_of_it(
 ) -> None:
     chats = tried(template)
     parsers = choose("auto", "auto", chats.forms)
-    assert split(parsers, chats.render([USER], True, {}), answer) == (content, reasoning)
+    assert split(parsers, chats.render([USER], PromptEnd.ANSWER, {}), answer) == (content, reasoning)
 
 
 def test_an_answer_to_a_prompt_that_was_made_to_think() -> None:
     chats = tried(SWITCHED)
-    prompt = chats.render([USER], True, {"thinking": True})
+    prompt = chats.render([USER], PromptEnd.ANSWER, {"thinking": True})
     assert split(choose("auto", "auto", chats.forms), prompt, "Hm</think>Hi") == ("Hi", "Hm")
 
 
@@ -297,8 +298,8 @@ def test_another_template_for_tools_is_tried_by_itself() -> None:
     source = TemplateSource(chat(PARTS), {}, HERMES)
     template = ChatTemplate(source)
     assert choose("auto", "auto", template.forms).tool_calls == TOOL_CALL_PARSERS["hermes"]
-    assert template.render([USER], True, {}) == "<|user|>Hi<|end|><|assistant|>"
-    assert "<|im_start|>user\nHi" in template.render([USER], True, {}, [WEATHER])
+    assert template.render([USER], PromptEnd.ANSWER, {}) == "<|user|>Hi<|end|><|assistant|>"
+    assert "<|im_start|>user\nHi" in template.render([USER], PromptEnd.ANSWER, {}, [WEATHER])
 
 
 # ---------------------------------------------------------------- variables

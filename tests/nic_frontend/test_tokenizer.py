@@ -19,6 +19,7 @@ from tokenizers import Tokenizer as Reference
 
 from nic_frontend.errors import ApiError
 from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.text.tokenizer import LONG_TEXT, Tokenizer
 
 
@@ -132,7 +133,8 @@ def test_lone_surrogates_are_refused(model_dir: Path) -> None:
 
 def render(source: str, messages: list[dict[str, Any]], **options: Any) -> str:
     template = ChatTemplate(TemplateSource(source, {"bos_token": "<s>", "eos_token": "</s>"}))
-    return template.render(messages, options.pop("add_generation_prompt", True), options)
+    end = PromptEnd.ANSWER if options.pop("add_generation_prompt", True) else PromptEnd.CLOSED
+    return template.render(messages, end, options)
 
 
 def test_a_text_that_never_ends_holds_up_long_texts_for_a_while(

@@ -11,6 +11,7 @@ from tiny_model import TEMPLATE
 from nic_frontend.errors import ApiError
 from nic_frontend.parsing.registry import TOOL_CALL_PARSERS, choose
 from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
+from nic_frontend.templates.prompt_end import PromptEnd
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": "Hi"}
@@ -20,7 +21,7 @@ RESULT = {"role": "tool", "tool_call_id": "call_1", "name": "weather", "content"
 
 
 def render(source: str, *messages: dict[str, Any], tools: list[dict[str, Any]] | None = None) -> str:
-    return ChatTemplate(TemplateSource(source, {})).render(list(messages), True, {}, tools)
+    return ChatTemplate(TemplateSource(source, {})).render(list(messages), PromptEnd.ANSWER, {}, tools)
 
 
 def test_arguments_are_objects_where_they_become_json() -> None:

@@ -33,10 +33,11 @@ def test_neutral_values_of_unsupported_fields(frontend: Frontend) -> None:
 
 
 def test_what_only_one_endpoint_has(frontend: Frontend) -> None:
-    error = error_of(frontend.client.post("/v1/chat/completions", json={**CHAT, "echo": True}), 400)
-    assert (error["param"], error["code"]) == ("echo", "unsupported_parameter")
-    neutral = {**CHAT, "echo": False}
-    assert frontend.client.post("/v1/chat/completions", json=neutral).status_code == 200
+    asked = {**COMPLETION, "continue_final_message": True}
+    error = error_of(frontend.client.post("/v1/completions", json=asked), 400)
+    assert (error["param"], error["code"]) == ("continue_final_message", "unsupported_parameter")
+    neutral = {**COMPLETION, "continue_final_message": False}
+    assert frontend.client.post("/v1/completions", json=neutral).status_code == 200
 
 
 @pytest.mark.parametrize(("path", "body"), BLOCKS)

@@ -121,4 +121,20 @@ class ChatRequest(Generation, kw_only=True):
     logprobs: Annotated[bool | None, Row((False,))] = None
     top_logprobs: Annotated[Likeliest | None, Row((0,))] = None
     add_generation_prompt: Annotated[bool | None, Row((True,))] = None
+    continue_final_message: (
+        Annotated[
+            bool,
+            Meta(description="The answer continues the last message, which is the assistant's."),
+            Row((False,)),
+        ]
+        | None
+    ) = None
+    echo: (
+        Annotated[
+            bool,
+            Meta(description="The content begins with that of the last message, if it is the assistant's."),
+            Row((False,)),
+        ]
+        | None
+    ) = None
     chat_template_kwargs: dict[str, Any] | None = None

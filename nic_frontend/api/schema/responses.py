@@ -72,6 +72,7 @@ class InputItem(Struct, kw_only=True):
     ] = "message"
     id: str | None = None
     role: Literal["user", "system", "developer", "assistant"] | None = None
+    status: str | None = None
     content: str | list[InputPart] | None = None
     call_id: str | None = None
     name: str | None = None
