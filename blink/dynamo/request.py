@@ -24,6 +24,7 @@ from nic_frontend.api.schema.generation import Generation, Likeliest
 from nic_frontend.api.schema.rows import Neutral, rows
 from nic_frontend.api.served import Served
 from nic_frontend.api.structure import content_of
+from nic_frontend.parsing.answer_form import TEXT_ALONE, AnswerForm
 from nic_frontend.parsing.registry import TAIL
 from nic_frontend.ring.request import Mailbox, Request
 
@@ -107,11 +108,12 @@ def _form(guided: dict[str, Any] | None) -> dict[str, Any] | None:
 
 async def _blocks(request: Generation, prompt: NDArray[np.uint32], thinks: bool, served: Served) -> Blocks:
     """`thinks`: Dynamo splits reasoning off, so the model may think before it keeps to the form."""
-    constraint, reasoning = Constraint(content_of(request)), None
+    constraint = Constraint(content_of(request))
+    form: AnswerForm = TEXT_ALONE
     if constraint.content is not None and thinks:
         (end,) = await served.tokenizer.decode([prompt[-TAIL:].tolist()])
-        reasoning = served.parsers.reasoning(end)
-    return await blocks_of(constraint, None, reasoning, served, concludes=False)
+        form = served.forms.form(end, tools=False)
+    return await blocks_of(constraint, form, served)
 
 
 def _prompt(tokens: Any, limits: Limits) -> NDArray[np.uint32]:

@@ -9,8 +9,8 @@ from nic_frontend.api.answer import KEEP_ALIVE, Control, Events, Shown, Usage
 from nic_frontend.api.logprobs import Words
 from nic_frontend.api.parts import Part, Parts
 from nic_frontend.errors import ApiError
+from nic_frontend.parsing.answer_splitter import AnswerSplitter
 from nic_frontend.parsing.delta import CallStart, Delta
-from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.ring.request import Request
 from nic_frontend.text.generation import Ending
 
@@ -22,7 +22,7 @@ class BlockAnswer:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, splitter: Splitter) -> None:
+    def __init__(self, splitter: AnswerSplitter) -> None:
         self.splitter = splitter
         self.parts = Parts()  # the last one is open while the answer is streamed
         self.ending: Ending | None = None

@@ -71,7 +71,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     last = talk.messages[-1]
     echo = last["content"] if request.echo and last["role"] == "assistant" else ""
     answer: Answer
-    if prompt.splitter is None:
+    if prompt.is_text:
         answer = TextAnswer(True, served.name, parameters, [echo] * parameters.n, texts)
     else:
         splitters = [prompt.splitter() for _ in range(parameters.n)]

@@ -21,6 +21,7 @@ from nic_frontend.api.served import Served
 from nic_frontend.api.structure import content_of
 from nic_frontend.api.text_answer import TextAnswer
 from nic_frontend.errors import bad_request
+from nic_frontend.parsing.answer_form import TEXT_ALONE
 from nic_frontend.text.tokenizer import Tokenizer
 
 DEFAULT_TOKENS = 16  # as in OpenAI's API
@@ -59,7 +60,7 @@ async def parse_completion(
     echoes = await _echoes(given, tokenizer) if request.echo else [""] * len(given)
     echoes = [echo for echo in echoes for _ in range(parameters.n)]
     constraint = Constraint(content_of(request))
-    grammars = await blocks_of(constraint, None, None, served, concludes=False)
+    grammars = await blocks_of(constraint, TEXT_ALONE, served)
     names = served.texts(by_id=request.return_tokens_as_token_ids)
     answer = TextAnswer(False, served.name, parameters, echoes, names)
     warnings = on_fields(body, CompletionRequest)

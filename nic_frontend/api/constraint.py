@@ -10,8 +10,7 @@ from nic_frontend.compiling.store import Source
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
-from nic_frontend.parsing.reasoning import ReasoningParser
-from nic_frontend.parsing.tool_call_parser import ToolCallParser
+from nic_frontend.parsing.answer_form import AnswerForm
 from nic_frontend.ring.request import Sampling
 
 
@@ -37,13 +36,13 @@ class Constraint:
         free = [tool if tool.strict else replace(tool, parameters=None) for tool in self.tools]
         return replace(self, tools=free)
 
-    def narrows(self, parser: type[ToolCallParser] | None, available: bool) -> bool:
+    def narrows(self, form: AnswerForm, available: bool) -> bool:
         """Whether an answer may not be any text. `available`: grammars."""
-        return self.content is not None or self.must or (available and self.holds_calls(parser))
+        return self.content is not None or self.must or (available and self._holds_calls(form))
 
-    def holds_calls(self, parser: type[ToolCallParser] | None) -> bool:
-        """Whether a model that need not call tools is held to their schemas where it does: behind a mark."""
-        return parser is not None and not parser.first_marks and any(tool.strict for tool in self.tools)
+    def _holds_calls(self, form: AnswerForm) -> bool:
+        """Whether a model that need not call tools is held to their schemas where it does."""
+        return form.holds_calls and any(tool.strict for tool in self.tools)
 
 
 class Blocks(NamedTuple):
@@ -58,36 +57,30 @@ NO_BLOCKS = Blocks()
 
 
 async def blocks_of(
-    constraint: Constraint,
-    parser: type[ToolCallParser] | None,
-    reasoning: ReasoningParser | None,
-    served: Served,
-    concludes: bool,
+    constraint: Constraint, form: AnswerForm, served: Served, *, concludes: bool = False
 ) -> Blocks:
-    """`reasoning`: where the model may think first. Raises ApiError 400 naming a field."""
-    if not constraint.narrows(parser, served.grammars.available):
+    """`form`: of the answer. `concludes`: its thoughts may be ended. Raises ApiError 400 naming a field."""
+    if not constraint.narrows(form, served.grammars.available):
         return NO_BLOCKS
 
-    async def block(thinks: ReasoningParser | None) -> bytes:
-        source = source_of(constraint, parser, thinks)
-        looser = source_of(constraint.loosened, parser, thinks)
+    async def block(of: AnswerForm) -> bytes:
+        source, looser = source_of(constraint, of), source_of(constraint.loosened, of)
         otherwise = None if looser == source else looser
         return await served.grammars.block(source, constraint.param, otherwise=otherwise, asker=served.asker)
 
-    whole = await block(reasoning)
-    concluding = await block(None) if concludes and reasoning is not None else None
+    whole = await block(form)
+    concluding = await block(form.concluded.form) if concludes and form.finds_reasoning else None
     return Blocks(whole, concluding, constraint.param)
 
 
-def source_of(
-    wanted: Constraint, parser: type[ToolCallParser] | None, reasoning: ReasoningParser | None
-) -> Source:
+def source_of(wanted: Constraint, form: AnswerForm) -> Source:
     """What decides which grammar it is, as compiling/answer.py reads it."""
+    parser, thinks = form.key
     return {
         "content": wanted.content.key if wanted.content else None,
         "tools": [[tool.name, tool.parameters, tool.strict] for tool in wanted.tools],
-        "calls": [wanted.must, wanted.many, parser.__name__ if parser else None],
-        "thinks": [reasoning.opening, reasoning.closing, reasoning.inside] if reasoning else None,
+        "calls": [wanted.must, wanted.many, parser],
+        "thinks": thinks,
     }
 
 

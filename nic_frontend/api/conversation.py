@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,8 @@ from nic_frontend.api.limits import Limits
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
 from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, read_counted, shape_of
-from nic_frontend.parsing.registry import Parsers
-from nic_frontend.parsing.splitter import Splitter
-from nic_frontend.parsing.tool_call_parser import ToolCallParser
+from nic_frontend.parsing.answer_form import AnswerForm
+from nic_frontend.parsing.answer_splitter import AnswerSplitter
 from nic_frontend.templates.forms import TemplateForms
 from nic_frontend.templates.prompt_end import PromptEnd
 
@@ -57,7 +57,8 @@ class Conversation:
 
 class Prompt(NamedTuple):
     tokens: NDArray[np.uint32]
-    splitter: Callable[[], Splitter] | None  # of each choice; None: the answer is text alone
+    is_text: bool  # nothing but text is looked for in the answer
+    splitter: Callable[[], AnswerSplitter]  # of each choice
     shown: frozenset[int]  # special tokens that the splitters have to see
     conclusion: list[int]  # tokens that end the model's thinking, where it has a budget
     grammars: Blocks
@@ -75,52 +76,52 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     await asyncio.sleep(0)  # other calls' turn: conversations may be long
     options, warnings = thinking(talk, template.forms)
     tools = talk.tools or None
-    text = await template.render(talk.messages, talk.end, options, tools)
-    text += _no_thoughts(talk, text, served.parsers)
-    (tokens,) = await served.tokenizer.encode([text], special=talk.special, param=talk.param)
-    marks = served.parsers.marks
-    if talk.budget is not None and marks is None:
+    rendered = await template.render(talk.messages, talk.end, options, tools)
+    form = served.forms.form(rendered, tools=bool(tools), continued=talk.continued)
+    _check_found(talk, form, served)
+    if talk.budget == 0 and (ended := form.without_thoughts) is not None:
+        rendered, form = rendered + ended.text, ended.form
+    (tokens,) = await served.tokenizer.encode([rendered], special=talk.special, param=talk.param)
+    concludes = talk.budget is not None
+    grammars = await blocks_of(talk.constraint, form, served, concludes=concludes)
+    warnings = [*warnings, *on_strictness(talk.constraint, form, served.grammars.available)]
+    names = frozenset(tool["function"]["name"] for tool in tools or ())
+    is_text = not form.finds_calls and not form.finds_reasoning
+    conclusion: list[int] = []
+    if concludes:
+        (ids,) = await served.tokenizer.encode([form.concluded.text], special=False, param=talk.param)
+        conclusion = ids.tolist()
+    return Prompt(
+        tokens,
+        is_text,
+        partial(form.splitter, names, talk.one_call, talk.budget),
+        frozenset() if is_text else served.tokenizer.special_ids(form.special_tokens),
+        [] if is_text else conclusion,
+        grammars,
+        warnings,
+    )
+
+
+def _check_found(talk: Conversation, form: AnswerForm, served: Served) -> None:
+    """Raises ApiError 400 for what needs a parser that this server does not have."""
+    if talk.budget is not None and not served.forms.finds_reasoning:
         raise bad_request(
             "this server finds no reasoning in the answers of this model, so it cannot bound it",
             "thinking_token_budget",
             "unsupported_parameter",
         )
-    parser = served.parsers.tool_calls if tools else None
-    if tools and parser is None:
+    if talk.tools and not form.finds_calls:
         raise bad_request(
             "this server does not find calls in the answers of this model; set its --tool-call-parser",
             "tools",
             "unsupported_parameter",
         )
-    reasoning = served.parsers.reasoning(text, talk.continued)
-    grammars = await blocks_of(talk.constraint, parser, reasoning, served, talk.budget is not None)
-    warnings = [*warnings, *on_strictness(talk.constraint, parser, served.grammars.available)]
-    if parser is None and reasoning is None:
-        return Prompt(tokens, None, frozenset(), [], grammars, warnings)
-    names = frozenset(tool["function"]["name"] for tool in tools or ())
-
-    def splitter() -> Splitter:
-        found = parser(names) if parser is not None else None
-        return Splitter(served.parsers.reasoning(text, talk.continued), found, talk.one_call, talk.budget)
-
-    conclusion: list[int] = []
-    if talk.budget is not None and marks is not None:
-        (ids,) = await served.tokenizer.encode([marks.conclusion], special=False, param=talk.param)
-        conclusion = ids.tolist()
-    seen = (parser.special_tokens if parser else ()) + ((marks.opening, marks.closing) if marks else ())
-    return Prompt(tokens, splitter, served.tokenizer.special_ids(seen), conclusion, grammars, warnings)
 
 
-def _no_thoughts(talk: Conversation, text: str, parsers: Parsers) -> str:
-    """What ends the thoughts that a prompt has begun, where there may be none."""
-    reasoning = parsers.reasoning(text, talk.continued) if talk.budget == 0 else None
-    return parsers.marks.conclusion if parsers.marks and reasoning and reasoning.inside else ""
-
-
-def on_strictness(constraint: Constraint, parser: type[ToolCallParser] | None, available: bool) -> list[str]:
+def on_strictness(constraint: Constraint, form: AnswerForm, available: bool) -> list[str]:
     """A warning about the tools that are to be called strictly, and are not."""
     strict = [tool.name for tool in constraint.tools if tool.strict]
-    if not strict or constraint.narrows(parser, available):
+    if not strict or constraint.narrows(form, available):
         return []
     return [f"'strict' is not enforced (tools {', '.join(strict)})"]
 

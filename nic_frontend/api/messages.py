@@ -28,7 +28,6 @@ from nic_frontend.api.turns import check_last, messages_of
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
-from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.templates.prompt_end import PromptEnd
 
 T = TypeVar("T", bound=CountRequest)
@@ -46,7 +45,7 @@ async def parse_messages(body: dict[str, Any], served: Served) -> Job:
         max_tokens_field="max_tokens",
         stop_field="stop_sequences",
     )
-    splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
+    splitter = prompt.splitter()
     warnings = [*on_fields(body, MessagesRequest), *prompt.warnings]
     answer = MessagesAnswer(served.name, splitter, fills_context=request.max_tokens > room)
     shown, conclusion, grammars = prompt.shown, prompt.conclusion, prompt.grammars
@@ -84,7 +83,7 @@ async def _prompt(request: CountRequest, served: Served, last: PromptEnd) -> Pro
         options=options_of(request.chat_template_kwargs),
         end=last if request.messages[-1].role == "assistant" else PromptEnd.ANSWER,
     )
-    if request.thinking is not None and served.parsers.marks is not None:
+    if request.thinking is not None and served.forms.finds_reasoning:
         talk.budget = request.thinking.budget_tokens
     return await prompt_of(talk, served)
 

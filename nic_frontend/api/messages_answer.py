@@ -10,8 +10,8 @@ from nic_frontend.api.block_answer import BlockAnswer
 from nic_frontend.api.parts import Part
 from nic_frontend.errors import ApiError, anthropic_body
 from nic_frontend.http.json_text import read_json
+from nic_frontend.parsing.answer_splitter import AnswerSplitter
 from nic_frontend.parsing.delta import CallStart, Reasoning
-from nic_frontend.parsing.splitter import Splitter
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -21,7 +21,7 @@ class MessagesAnswer(BlockAnswer):
 
     keep_alive = 'event: ping\ndata: {"type":"ping"}\n\n'  # as Anthropic's API has it
 
-    def __init__(self, model: str, splitter: Splitter, *, fills_context: bool) -> None:
+    def __init__(self, model: str, splitter: AnswerSplitter, *, fills_context: bool) -> None:
         super().__init__(splitter)
         self._fills_context = fills_context
         self._head = {

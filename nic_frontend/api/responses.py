@@ -36,12 +36,12 @@ from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
-from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.templates.prompt_end import PromptEnd
 
 T = TypeVar("T")
 
 UNFINISHED = ("in_progress", "incomplete")  # of an item's `status`
+
 
 async def parse_response(body: dict[str, Any], served: Served) -> Job:
     assert served.memory is not None
@@ -122,7 +122,7 @@ def _answer(
     served: Served,
 ) -> ResponsesAnswer:
     assert served.memory is not None
-    splitter = prompt.splitter() if prompt.splitter else Splitter(None, None)
+    splitter = prompt.splitter()
     answer = ResponsesAnswer(served.name, request, body, tools, parameters, splitter, served.texts())
     answer.stored = is_stored(request, served.memory)
     answer.sealed = served.memory.sealed if SEALED in (request.include or ()) else None

@@ -18,8 +18,8 @@ from nic_frontend.api.parts import Part
 from nic_frontend.api.schema.responses import FunctionTool, ResponsesRequest
 from nic_frontend.errors import ApiError
 from nic_frontend.http.long_json import pieces
+from nic_frontend.parsing.answer_splitter import AnswerSplitter
 from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
-from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.ring.request import Request
 
 Item = dict[str, Any]
@@ -39,7 +39,7 @@ class ResponsesAnswer(BlockAnswer):
         body: dict[str, Any],
         tools: list[FunctionTool],
         parameters: Parameters,
-        splitter: Splitter,
+        splitter: AnswerSplitter,
         texts: TokenTexts,
     ) -> None:
         super().__init__(splitter)

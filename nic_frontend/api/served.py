@@ -8,7 +8,7 @@ from nic_frontend.api.limits import Limits
 from nic_frontend.api.logprobs import TokenTexts
 from nic_frontend.api.memory import Memory
 from nic_frontend.compiling.store import ANYBODY, Asker, Grammars
-from nic_frontend.parsing.registry import Parsers
+from nic_frontend.parsing.answer_form import AnswerForms
 from nic_frontend.templates.renderer import Renderer
 from nic_frontend.text.tokenizer import Tokenizer
 
@@ -18,7 +18,7 @@ class Served:
     name: str
     tokenizer: Tokenizer
     limits: Limits
-    parsers: Parsers
+    forms: AnswerForms  # of its answers
     template: Renderer | None  # of chats
     grammars: Grammars
     asker: Asker = ANYBODY  # of the request

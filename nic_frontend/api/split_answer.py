@@ -19,8 +19,8 @@ from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.parts import Parts
 from nic_frontend.errors import ApiError
 from nic_frontend.http.long_json import numbers_of
+from nic_frontend.parsing.answer_splitter import AnswerSplitter
 from nic_frontend.parsing.delta import CallArguments, CallStart, Delta, Reasoning, Text
-from nic_frontend.parsing.splitter import Splitter
 from nic_frontend.ring.request import Request
 from nic_frontend.text.generation import Ending
 
@@ -36,7 +36,7 @@ class SplitAnswer:
         self,
         model: str,
         parameters: Parameters,
-        splitters: list[Splitter],
+        splitters: list[AnswerSplitter],
         texts: TokenTexts,
         *,
         echo: str,
@@ -50,7 +50,7 @@ class SplitAnswer:
         self._texts = texts
         self._told: list[list[Told]] = [[] for _ in splitters]  # of an answer that is not streamed
         self._requests: list[Request] = []
-        self._finds_reasoning = splitters[0].reasoning is not None
+        self._finds_reasoning = splitters[0].finds_reasoning
         if self._finds_reasoning:
             self._envelope.reasoning_tokens = lambda index: splitters[index].reasoning_tokens
         self._begun = [False for _ in splitters]

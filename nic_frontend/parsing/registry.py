@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 
+from nic_frontend.parsing.answer_form import AnswerForm, MarkedForm
 from nic_frontend.parsing.delta import CallArguments, CallStart
 from nic_frontend.parsing.hermes import Hermes
 from nic_frontend.parsing.llama3_json import Llama3Json
@@ -52,6 +54,15 @@ class Parsers:
 
     tool_calls: type[ToolCallParser] | None
     marks: Marks | None
+
+    @property
+    def finds_reasoning(self) -> bool:
+        return self.marks is not None
+
+    def form(self, prompt: str, *, tools: bool, continued: str | None = None) -> AnswerForm:
+        """As AnswerForms has it."""
+        parser = self.tool_calls if tools else None
+        return MarkedForm(parser, self.marks, partial(self.reasoning, prompt, continued))
 
     def reasoning(self, prompt: str, continued: str | None = None) -> ReasoningParser | None:
         """For the answer to a prompt, which may have begun the reasoning, or ended it.

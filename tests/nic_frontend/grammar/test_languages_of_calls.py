@@ -28,6 +28,7 @@ from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.refusal import GrammarRefused
 from nic_frontend.grammar.spelling import SpecialTexts
+from nic_frontend.parsing.answer_form import MarkedForm
 from nic_frontend.parsing.registry import TOOL_CALL_PARSERS
 from ringbuffer.grammar import Grammar, unpack
 from ringbuffer.token_bytes import SPECIAL
@@ -101,7 +102,7 @@ class Forced:
     def grammar(self) -> Grammar:
         """As it is compiled, for a model whose marks are special tokens."""
         served = cast(Served, SimpleNamespace(grammars=self, asker=None))
-        blocks = asyncio.run(blocks_of(self._constraint, self._parser, None, served, concludes=False))
+        blocks = asyncio.run(blocks_of(self._constraint, MarkedForm(self._parser), served))
         assert blocks.whole is not None
         return unpack(blocks.whole)
 
