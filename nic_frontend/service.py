@@ -17,6 +17,8 @@ from nic_frontend.api.sampling_defaults import read_defaults
 from nic_frontend.api.served import Served
 from nic_frontend.compiling.store import Grammars
 from nic_frontend.errors import ending
+from nic_frontend.harmony.chosen import open_harmony, speaks_harmony
+from nic_frontend.harmony.form import HarmonyForms
 from nic_frontend.http.bodies import Bodies
 from nic_frontend.http.key_budgets import BUDGET_BYTES, KeyBudgets
 from nic_frontend.http.keys import Keys
@@ -27,7 +29,8 @@ from nic_frontend.observe.reporter import Reporter
 from nic_frontend.observe.shared_figures import FIGURES_BYTES, SharedFigures
 from nic_frontend.observe.tracing import open_tracer
 from nic_frontend.options import FrontendOptions, VerbsRing
-from nic_frontend.parsing.registry import Parsers, choose
+from nic_frontend.parsing.answer_form import AnswerForms
+from nic_frontend.parsing.registry import choose
 from nic_frontend.processes.watchdog import Watchdog
 from nic_frontend.ring.backend_monitor import BackendMonitor
 from nic_frontend.ring.host_segment import HostSegment, segment_path
@@ -41,7 +44,7 @@ from nic_frontend.store.records import Bounds as StoreBounds
 from nic_frontend.store.seal import Seal
 from nic_frontend.store.seal_key import read_seal_key
 from nic_frontend.store.store import Store
-from nic_frontend.templates.renderer import Bounds, open_renderer
+from nic_frontend.templates.renderer import Bounds, Renderer, open_renderer
 from nic_frontend.text.tokenizer import Tokenizer
 from nic_frontend.text.tokenizer_trial import try_tokenizer
 from nic_frontend.transport.base import Transport, TransportError, read_header
@@ -195,12 +198,17 @@ class Service:
     def _serve_model(self, owned: contextlib.ExitStack) -> None:
         options = self.options
         bounds = Bounds(options.template_timeout_s, options.template_memory_bytes, 2 * options.max_body_bytes)
-        self.template = open_renderer(options.model_dir, bounds, options.chat_template)
+        parsers = options.tool_call_parser, options.reasoning_parser
+        self.template: Renderer | None
+        forms: AnswerForms
+        if options.chat_template is None and speaks_harmony(options.model_dir, self.tokenizer):
+            self.template, forms = open_harmony(options.model_dir, bounds, parsers), HarmonyForms()
+        else:
+            self.template = open_renderer(options.model_dir, bounds, options.chat_template)
+            forms = choose(*parsers, self.template.forms if self.template else None)
         if self.template is not None:
             owned.callback(self.template.close)
-        self.served = Served(
-            self.model, self.tokenizer, self.limits, self._parsers(), self.template, self.grammars
-        )
+        self.served = Served(self.model, self.tokenizer, self.limits, forms, self.template, self.grammars)
 
     def _remember(self, owned: contextlib.ExitStack) -> None:
         """What is stored of responses, and what clients keep of them."""
@@ -252,12 +260,6 @@ class Service:
         self._watchdog = None if options.watchdog_s is None else Watchdog(options.watchdog_s)
         if self._watchdog is not None:
             owned.callback(self._watchdog.close)
-
-    def _parsers(self) -> Parsers:
-        template, options = self.template, self.options
-        return choose(
-            options.tool_call_parser, options.reasoning_parser, template.forms if template else None
-        )
 
     def _give_up(self, reason: str) -> None:
         """Whoever started this process can start another, which attaches to what is there now."""

@@ -44,6 +44,7 @@ LAYERS = (
     ("nic_frontend.templates",),
     ("nic_frontend.grammar",),
     ("nic_frontend.parsing",),
+    ("nic_frontend.harmony",),
     ("nic_frontend.compiling",),
     ("nic_frontend.transport",),
     ("nic_frontend.ring",),

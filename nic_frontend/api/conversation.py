@@ -67,7 +67,7 @@ class Prompt(NamedTuple):
 
 async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     """Raises ApiError 400 where the model's template does not take the conversation."""
-    template = served.template
+    template, encode = served.template, served.tokenizer.encode
     if template is None:
         raise bad_request(
             "this model has no chat template; use /v1/completions", talk.param, "unsupported_parameter"
@@ -77,26 +77,30 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     options, warnings = thinking(talk, template.forms)
     tools = talk.tools or None
     rendered = await template.render(talk.messages, talk.end, options, tools)
-    form = served.forms.form(rendered, tools=bool(tools), continued=talk.continued)
+    text = rendered if isinstance(rendered, str) else ""
+    form = served.forms.form(text, tools=bool(tools), continued=talk.continued)
     _check_found(talk, form, served)
+    conclusion = ""
     if talk.budget == 0 and (ended := form.without_thoughts) is not None:
-        rendered, form = rendered + ended.text, ended.form
-    (tokens,) = await served.tokenizer.encode([rendered], special=talk.special, param=talk.param)
+        conclusion, form = ended
+    if isinstance(rendered, str):
+        (tokens,) = await encode([rendered + conclusion], special=talk.special, param=talk.param)
+    else:
+        (ids,) = await encode([conclusion], special=False, param=talk.param)
+        tokens = np.concatenate([rendered, ids])
     concludes = talk.budget is not None
     grammars = await blocks_of(talk.constraint, form, served, concludes=concludes)
     warnings = [*warnings, *on_strictness(talk.constraint, form, served.grammars.available)]
     names = frozenset(tool["function"]["name"] for tool in tools or ())
     is_text = not form.finds_calls and not form.finds_reasoning
-    conclusion: list[int] = []
-    if concludes:
-        (ids,) = await served.tokenizer.encode([form.concluded.text], special=False, param=talk.param)
-        conclusion = ids.tolist()
+    ending = form.concluded.text if concludes and not is_text else ""
+    (concluding,) = await encode([ending], special=False, param=talk.param)
     return Prompt(
         tokens,
         is_text,
         partial(form.splitter, names, talk.one_call, talk.budget),
         frozenset() if is_text else served.tokenizer.special_ids(form.special_tokens),
-        [] if is_text else conclusion,
+        concluding.tolist(),
         grammars,
         warnings,
     )

@@ -24,6 +24,9 @@ from nic_frontend.grammar.expression import (
     without,
 )
 from nic_frontend.grammar.spelling import SpecialTexts
+from nic_frontend.harmony.form import NAME as HARMONY
+from nic_frontend.harmony.form import Begins
+from nic_frontend.harmony.language import HarmonyLanguage
 from nic_frontend.parsing.registry import TOOL_CALL_PARSERS
 from nic_frontend.parsing.tool_call_parser import ToolCallParser
 
@@ -33,9 +36,21 @@ PARSERS = {parser.__name__: parser for parser in TOOL_CALL_PARSERS.values()}
 
 def expression_of(source: dict[str, Any], special: SpecialTexts) -> Expression:
     """Raises GrammarRefused."""
+    if source["calls"][-1] == HARMONY:
+        return _of_harmony(source, special)
     answers = Answers(source, special)
     thinks = source["thinks"]
     return answers.any(EMPTY) if thinks is None else answers.behind_thoughts(*thinks)
+
+
+def _of_harmony(source: dict[str, Any], special: SpecialTexts) -> Expression:
+    content = None
+    if source["content"] is not None:
+        kind, wanted = source["content"]
+        content = language_of(kind, wanted, special.places, EMPTY)
+    tools = [Function(*tool) for tool in source["tools"]]
+    must, _, _ = source["calls"]
+    return HarmonyLanguage(content, tools, must, special.answer_bytes).answers(Begins(source["thinks"]))
 
 
 class Answers:

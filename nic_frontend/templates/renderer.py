@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from nic_frontend.errors import ApiError
 from nic_frontend.processes.channel import Channel, has_ended, ignore
@@ -26,11 +28,13 @@ from nic_frontend.processes.confined import command, environment
 from nic_frontend.processes.frames import FrameError, Frames, framed
 from nic_frontend.templates.chat_template import read_source, refused
 from nic_frontend.templates.forms import TemplateForms
-from nic_frontend.templates.process import ERROR, TEXT, arguments
+from nic_frontend.templates.process import ERROR, TEXT, TOKENS, arguments
 from nic_frontend.templates.prompt_end import PromptEnd
 
 log = logging.getLogger(__name__)
 
+Rendered = str | NDArray[np.uint32]
+JINJA = "nic_frontend.templates.process"
 START_S = 30.0  # until the process has compiled and tried the template: a busy machine takes a while
 ERROR_BYTES = 1 << 16
 FORMS_BYTES = 1 << 20  # of what the trials have shown
@@ -48,18 +52,22 @@ class Bounds:
 @dataclass
 class _Request:
     payload: bytes
-    answer: asyncio.Future[str]
+    answer: asyncio.Future[Rendered]
 
 
 class Renderer:
     """The chat template of a model directory, or that of a file in its place. `forms` are what trials of
-    it have shown. Construct it before the event loop runs; `close` it in the end.
+    it have shown. `module` makes the prompts, in a process of its own; it calls process.run. Construct a
+    renderer before the event loop runs; `close` it in the end.
 
     Raises ValueError when the template cannot be used.
     """
 
-    def __init__(self, directory: Path, chat_template: Path | None, bounds: Bounds) -> None:
+    def __init__(
+        self, directory: Path, chat_template: Path | None, bounds: Bounds, module: str = JINJA
+    ) -> None:
         self._directory, self._chat_template, self._bounds = directory, chat_template, bounds
+        self._module = module
         self._waiting: deque[_Request] = deque()
         self._deadline: asyncio.TimerHandle | None = None
         self._channel: Channel | None = None
@@ -72,8 +80,8 @@ class Renderer:
         end: PromptEnd,
         options: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
-    ) -> str:
-        """The prompt, as ChatTemplate.render makes it. Raises ApiError 400, also for what takes too much."""
+    ) -> Rendered:
+        """The prompt: a text, or tokens. Raises ApiError 400, also for what takes too much."""
         try:
             payload = framed(pickle.dumps((messages, end, options, tools)))
         except RecursionError as error:
@@ -108,7 +116,7 @@ class Renderer:
         with theirs:
             process = subprocess.Popen(
                 command(
-                    "nic_frontend.templates.process",
+                    self._module,
                     theirs.fileno(), self._directory, self._chat_template or "",
                     bounds.most_text, bounds.memory_bytes, bounds.time_s,
                 ),
@@ -194,6 +202,8 @@ class Renderer:
         try:
             if frame[:1] == TEXT:
                 self._finish_oldest(frame[1:].decode())
+            elif frame[:1] == TOKENS:
+                self._finish_oldest(np.frombuffer(frame[1:], np.uint32))
             else:
                 status, body = arguments(frame.removeprefix(ERROR))
                 self._fail_oldest(ApiError(status, body["message"], param=body["param"], code=body["code"]))
@@ -202,10 +212,10 @@ class Renderer:
         except (ValueError, KeyError, TypeError):  # a template that has broken out of its sandbox
             self._fail_oldest(refused("its answer makes no sense"))
 
-    def _finish_oldest(self, text: str) -> None:
+    def _finish_oldest(self, made: Rendered) -> None:
         answer = self._waiting.popleft().answer
         if not answer.done():  # its client may have left
-            answer.set_result(text)
+            answer.set_result(made)
         self._watch_oldest()
 
     def _fail_oldest(self, error: ApiError) -> None:

@@ -48,6 +48,7 @@ def test_a_program_starts_and_explains_itself(program: Path, tmp_path: Path) -> 
         "with-packages",
         "test-needs",
         "chromium",
+        "o200k",
         "real_model",
     ],
 )
