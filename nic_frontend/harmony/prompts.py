@@ -81,31 +81,33 @@ class HarmonyPrompts:
         tools: list[Message] | None = None,
     ) -> list[int]:
         """The prompt's tokens. Raises ApiError 400 where the library does not take the conversation."""
-        last = messages[-1] if end is PromptEnd.WITHIN else None
-        talk = Conversation.from_messages(
-            [_system(options), *_conversation(messages[:-1] if last else messages, tools)]
-        )
+        system = _system(options)
         try:
-            return self._rendered(talk, end, last["content"] if last else "")
+            if end is not PromptEnd.WITHIN:
+                return self._rendered([system, *_conversation(messages, tools)], end)
+            *before, last = messages
+            thought = [_said(last["reasoning_content"], ANALYSIS)] if last.get("reasoning_content") else []
+            tokens = self._rendered([system, *_conversation(before, tools), *thought], PromptEnd.ANSWER)
+            text = self._text(last["content"])
+            return [*tokens, IDS[CHANNEL], *self._text(FINAL), IDS[MESSAGE], *text]
         except BaseException as error:  # what panics in Rust is no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            raise bad_request(
-                f"these messages cannot be written as harmony: {_reason(error)}", "messages"
-            ) from error
+            why = f"these messages cannot be written in harmony: {_reason(error)}"
+            raise bad_request(why, "messages") from error
 
-    def _rendered(self, talk: Conversation, end: PromptEnd, continued: str) -> list[int]:
+    def _rendered(self, messages: list[HarmonyMessage], end: PromptEnd) -> list[int]:
+        talk = Conversation.from_messages(messages)
         whole = RenderConversationConfig(auto_drop_analysis=False)  # _conversation has dropped it
         tokens: list[int]
         if end is PromptEnd.CLOSED:
             tokens = self._encoding.render_conversation(talk, whole)
         else:
             tokens = self._encoding.render_conversation_for_completion(talk, Role.ASSISTANT, whole)
-        if end is PromptEnd.WITHIN:
-            tokens += [IDS[CHANNEL], *self._text(FINAL), IDS[MESSAGE], *self._text(continued)]
         return tokens
 
     def _text(self, text: str) -> list[int]:
+        text.encode()  # raises UnicodeEncodeError where the library would put other characters
         tokens: list[int] = self._encoding.encode(text, disallowed_special=())
         return tokens
 
@@ -121,7 +123,7 @@ def _system(options: dict[str, Any]) -> HarmonyMessage:
     effort, identity = options.get(EFFORT), options.get(IDENTITY)
     content = SystemContent.new().with_conversation_start_date(datetime.date.today().isoformat())
     if effort is not None:
-        if effort not in EFFORTS:
+        if not isinstance(effort, str) or effort not in EFFORTS:
             raise bad_request(f"'{EFFORT}' must be low, medium or high", EFFORT, "invalid_value")
         content = content.with_reasoning_effort(EFFORTS[effort])
     if identity is not None:

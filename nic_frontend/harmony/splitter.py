@@ -13,11 +13,13 @@ from typing import NamedTuple
 from nic_frontend.harmony.marks import (
     ANALYSIS,
     ASSISTANT,
+    CALL,
     CHANNEL,
     ENDS,
     FUNCTIONS,
     MARKS,
     MESSAGE,
+    RETURN,
     START,
 )
 from nic_frontend.parsing.answer_splitter import AnswerSplitter
@@ -27,6 +29,7 @@ from nic_frontend.parsing.region import begun
 
 MOST_HEADER = 256  # characters; more are no header
 APART = "\n\n"  # between two messages that become one text
+TURN_ENDS = (CALL, RETURN)
 NEXT = (START, *ENDS, CHANNEL)  # where a message is over, or another begins without its beginning
 _CHANNEL = r"<\|channel\|>\s*(?P<{0}>[A-Za-z_]*)"
 _RECIPIENT = r"to=(?P<{0}>[\w.-]*)"
@@ -70,6 +73,7 @@ class HarmonySplitter(AnswerSplitter):
         self._scanner = JsonScanner()  # of a call's arguments
         self._behind: list[str] = []  # arguments
         self._shown = {Kind.TEXT: "", Kind.THOUGHT: ""}  # the last character of each
+        self._is_over = False  # the turn
         self._is_new = False  # nothing of this message was shown yet
         self._state = self._content if within else self._header
 
@@ -88,6 +92,11 @@ class HarmonySplitter(AnswerSplitter):
     @property
     def between_calls(self) -> bool:
         return self._kind is not Kind.CALL
+
+    @property
+    def complete(self) -> bool:
+        """Also where the model has ended its turn: not every directory has these tokens among the ends."""
+        return self._is_over or super().complete
 
     def feed(self, text: str) -> list[Delta]:
         thinking = self.thinking
@@ -125,6 +134,7 @@ class HarmonySplitter(AnswerSplitter):
             self._begin(header_of(text[:at]), is_message=True)
         else:
             self._without_message(text[:at])
+            self._is_over = mark in TURN_ENDS
             self._state = self._header if mark == START else self._between
         return True
 
@@ -139,6 +149,7 @@ class HarmonySplitter(AnswerSplitter):
         at, mark = min(found)
         self._show(text[:at])
         self._end()
+        self._is_over = mark in TURN_ENDS
         self._pending = text[at:] if mark == CHANNEL else text[at + len(mark) :]
         self._state = self._between if mark in ENDS else self._header
         return True

@@ -46,7 +46,7 @@ class AnswerSplitter(ABC):
 
     @property
     def complete(self) -> bool:
-        """One call was asked for, and is there."""
+        """Nothing more is wanted: one call was asked for, and is there."""
         n = self.n_calls if self.one_call else 0
         return n > 1 or (n == 1 and self.between_calls)
 

@@ -61,6 +61,7 @@ CALLS = {"calls": [["get_weather", ARGUMENTS]], "called": True}
         (f"{ANALYSIS}Hm.{NEXT}{FINAL}It rains.", {"thought": "Hm.", "text": "It rains."}),
         (f"{FINAL}It rains.<|return|>", {"text": "It rains."}),
         (f"{ANALYSIS}Hm.", {"thought": "Hm."}),  # cut off
+        ("<|channel|>final <|constrain|>json<|message|>{}<|return|>", {"text": "{}"}),
         (
             f"{ANALYSIS}One.{NEXT}<|channel|>commentary<|message|>Let me look.{NEXT}{ANALYSIS}Two.{NEXT}{FINAL}So.",
             {"thought": "One.\n\nTwo.", "text": "Let me look.\n\nSo."},
@@ -172,6 +173,13 @@ def test_one_call_ends_an_answer() -> None:
     splitter.feed("<|call|>")
     assert splitter.complete
     assert splitter.feed(f"<|start|>assistant{FINAL}More.") == []
+
+
+@pytest.mark.parametrize(("end", "ends"), [("<|call|>", True), ("<|return|>", True), ("<|end|>", False)])
+def test_what_ends_an_answer(end: str, ends: bool) -> None:
+    splitter = HarmonySplitter(NAMES, False, None, within=False)
+    splitter.feed(f" to=functions.f<|channel|>commentary<|message|>{{}}{end}")
+    assert splitter.complete is ends
 
 
 def test_what_ends_thoughts() -> None:

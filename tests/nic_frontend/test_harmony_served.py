@@ -140,6 +140,16 @@ def test_a_call(served: Served, stream: bool) -> None:
     assert "".join(call["arguments"] for call in calls) == ARGUMENTS
 
 
+def test_an_answer_ends_with_a_call_even_if_the_directory_does_not_say_so(served: Served) -> None:
+    served.says(
+        f"{CALL}<|call|><|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>made up"
+    )
+    (choice,) = served.chat(tools=[TOOL]).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == ARGUMENTS
+
+
 HISTORY = [
     {"role": "developer", "content": "Be brief."},
     *ASKED,
@@ -322,10 +332,15 @@ def test_prompts_are_those_of_the_published_template(served: Served) -> None:
         f" to=functions.get_weather<|channel|>commentary json<|message|>{ARGUMENTS}",
         "<|channel|>final<|message|>naïve 漢字 😀 {}",
         f"{THOUGHT}{THOUGHT}<|channel|>final<|message|>",
+        # What its own tests have of malformed messages.
+        f"<|channel|>commentary to=functions.get_weather<|constrain|>json<|message|>{ARGUMENTS}<|call|>",
+        f"I must refuse<|end|><|start|>assistant{THOUGHT}<|channel|>final<|message|>Sorry.<|return|>",
+        f"<|channel|>analysis I must refuse<|end|><|start|>assistant{THOUGHT}<|channel|>final<|message|>Sorry.",
+        f"... Let's use the tool.<|end|><|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{ARGUMENTS}<|call|>",
     ],
 )
 def test_openais_parser_finds_the_same(encoding: HarmonyEncoding, tokenizer: Tokenizer, answer: str) -> None:
-    parser = StreamableParser(encoding, Role.ASSISTANT)
+    parser = StreamableParser(encoding, Role.ASSISTANT, strict=False)
     for token in tokenizer.encode(answer).ids:
         parser.process(token)
     parser.process_eos()

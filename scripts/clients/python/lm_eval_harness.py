@@ -1,4 +1,5 @@
-"""lm-eval: a task of multiple choice, which compares log-likelihoods, and one that judges what is generated.
+"""lm-eval: a task of multiple choice, which compares log-likelihoods, one that judges what is generated, and
+one whose answers it begins itself (gen_prefix), where it renders chats and where blink does.
 
 The data are local files of a few lines, and the tokenizer is the model's own.
 """
@@ -26,6 +27,12 @@ CHOICES = [
     ("Question: Name the opposite of fast.\nAnswer:", ["slow", "fast", "green"]),
     ("Q: Add 603 and 7.\nA:", ["610", "601", "67"]),
     ("Q: Sort the numbers 48, 26, 71.\nA:", ["26, 48, 71", "71, 48, 26", "48, 26, 71"]),
+]
+CHATS = [  # with the beginning of the answer, and the rest
+    ("What is next after Tuesday?", "W", "ednesday"),
+    ("Name the opposite of fast.", "sl", "ow"),
+    ("Add 603 and 7.", "61", "0"),
+    ("Sort the numbers 48, 26, 71.", "26,", "48, 71"),
 ]
 
 
@@ -70,4 +77,33 @@ with tempfile.TemporaryDirectory() as temporary:
         results = found["results"]
         assert results["choice"]["acc,none"] == 1, results
         assert results["generated"]["exact_match,text"] == 1, results
+    lines = [{"question": question, "begun": start, "rest": rest} for question, start, rest in CHATS]
+    begun = task(
+        "begun", lines, Path(temporary), output_type="generate_until",
+        gen_prefix="{{begun}}", doc_to_target="{{rest}}",
+        filter_list=[{"name": "text", "filter": [{"function": name} for name in FILTERS]}],
+        metric_list=[{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+    )  # fmt: skip
+    # Over chats, the prefix is a last message of the assistant, and nothing tells the server to continue it.
+    told = {"continue_final_message": True, "add_generation_prompt": False}
+    for model, path, more in (
+        ("local-completions", "completions", {}),
+        ("local-chat-completions", "chat/completions", told),
+    ):
+        found = simple_evaluate(
+            model=model,
+            model_args={
+                "model": "demo",
+                "base_url": f"{V1}/{path}",
+                "tokenizer_backend": "huggingface",
+                "tokenizer": DEMO,
+                "max_length": 1024,
+            },
+            tasks=[begun],
+            apply_chat_template=True,
+            gen_kwargs={"until": ["\n"], "max_gen_toks": 20, "temperature": 0, **more},
+            bootstrap_iters=0,
+        )
+        assert found is not None
+        assert found["results"]["begun"]["exact_match,text"] == 1, (model, found["results"], found["samples"])
 print(versions("lm-eval"))
