@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.limits import Limits
+from nic_frontend.api.prompt_tokens import tokens_of
 from nic_frontend.api.served import Served
 from nic_frontend.errors import bad_request
 from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, read_counted, shape_of
@@ -67,7 +68,7 @@ class Prompt(NamedTuple):
 
 async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     """Raises ApiError 400 where the model's template does not take the conversation."""
-    template, encode = served.template, served.tokenizer.encode
+    template = served.template
     if template is None:
         raise bad_request(
             "this model has no chat template; use /v1/completions", talk.param, "unsupported_parameter"
@@ -83,18 +84,14 @@ async def prompt_of(talk: Conversation, served: Served) -> Prompt:
     conclusion = ""
     if talk.budget == 0 and (ended := form.without_thoughts) is not None:
         conclusion, form = ended
-    if isinstance(rendered, str):
-        (tokens,) = await encode([rendered + conclusion], special=talk.special, param=talk.param)
-    else:
-        (ids,) = await encode([conclusion], special=False, param=talk.param)
-        tokens = np.concatenate([rendered, ids])
+    tokens = await tokens_of(rendered, conclusion, served.tokenizer, special=talk.special, param=talk.param)
     concludes = talk.budget is not None
     grammars = await blocks_of(talk.constraint, form, served, concludes=concludes)
     warnings = [*warnings, *on_strictness(talk.constraint, form, served.grammars.available)]
     names = frozenset(tool["function"]["name"] for tool in tools or ())
     is_text = not form.finds_calls and not form.finds_reasoning
     ending = form.concluded.text if concludes and not is_text else ""
-    (concluding,) = await encode([ending], special=False, param=talk.param)
+    (concluding,) = await served.tokenizer.encode([ending], special=False, param=talk.param)
     return Prompt(
         tokens,
         is_text,

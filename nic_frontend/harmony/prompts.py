@@ -1,28 +1,32 @@
 """Conversations as prompts of gpt-oss models, rendered by OpenAI's library, openai-harmony.
 
-The library turns messages into tokens, so that a special token's text in a message is no special token.
+The library writes what frames the messages, the system's message, and tools in TypeScript, as tokens. What
+messages say stays text, which the frontend tokenizes: the library's tokenizer takes time that is quadratic in
+the length of a word, and panics at a million letters.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from openai_harmony import (
     Author,
-    Conversation,
     DeveloperContent,
     HarmonyEncoding,
     ReasoningEffort,
-    RenderConversationConfig,
+    RenderOptions,
     Role,
     SystemContent,
     ToolDescription,
 )
 from openai_harmony import Message as HarmonyMessage
 
-from nic_frontend.errors import bad_request
+from nic_frontend.errors import ApiError, bad_request
 from nic_frontend.harmony.marks import (
     ANALYSIS,
     ASSISTANT,
@@ -32,10 +36,12 @@ from nic_frontend.harmony.marks import (
     FUNCTIONS,
     IDS,
     MESSAGE,
+    START,
 )
 from nic_frontend.templates.calls import WrittenCalls
 from nic_frontend.templates.contents import ContentForms
 from nic_frontend.templates.forms import Forms, TemplateForms
+from nic_frontend.templates.process import Segments
 from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.templates.roles import TAKES_ALL
 from nic_frontend.templates.thoughts import ThoughtForms
@@ -54,6 +60,11 @@ EFFORTS = {
 EFFORT, IDENTITY = "reasoning_effort", "model_identity"  # as the published template names them
 INSTRUCTING = ("system", "developer")
 MOST_REASON = 1000  # characters of what the library says
+MOST_IDENTITY = 1000
+MOST_NAME = 128  # characters, as OpenAI has it
+MOST_FRAMES = 1024  # that are kept
+MOST_WORD = 1000
+LONG_WORD = re.compile(rf"\S{{{MOST_WORD + 1}}}|\s{{{MOST_WORD + 1}}}")
 
 _CALLS = CallForm(parsed=True, empty="", short_ids=False, beside_text=True, behind_text=True, results=True)
 _FORMS = Forms(
@@ -65,6 +76,9 @@ _FORMS = Forms(
 )
 
 
+Frame = tuple[Role, str | None, str | None, str | None, str | None]  # as `_frame` takes them
+
+
 class HarmonyPrompts:
     """As templates.process.Prompts."""
 
@@ -72,6 +86,7 @@ class HarmonyPrompts:
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self._encoding = encoding
+        self._frame = lru_cache(MOST_FRAMES)(self._new_frame)
 
     def render(
         self,
@@ -79,46 +94,128 @@ class HarmonyPrompts:
         end: PromptEnd,
         options: dict[str, Any],
         tools: list[Message] | None = None,
-    ) -> list[int]:
-        """The prompt's tokens. Raises ApiError 400 where the library does not take the conversation."""
+    ) -> Segments:
+        """Raises ApiError 400 for what the library does not take."""
+        _check_tools(tools)
         system = _system(options)
         try:
-            if end is not PromptEnd.WITHIN:
-                return self._rendered([system, *_conversation(messages, tools)], end)
-            *before, last = messages
-            thought = [_said(last["reasoning_content"], ANALYSIS)] if last.get("reasoning_content") else []
-            tokens = self._rendered([system, *_conversation(before, tools), *thought], PromptEnd.ANSWER)
-            text = self._text(last["content"])
-            return [*tokens, IDS[CHANNEL], *self._text(FINAL), IDS[MESSAGE], *text]
+            segments = list(self._segments(system, messages, end, tools))
+            for text in segments:
+                if isinstance(text, str):
+                    text.encode()  # raises UnicodeEncodeError where it has half a character
+            return segments
+        except ApiError:
+            raise
         except BaseException as error:  # what panics in Rust is no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            why = f"these messages cannot be written in harmony: {_reason(error)}"
+            why = f"these messages cannot be written in harmony: {str(error)[:MOST_REASON]}"
             raise bad_request(why, "messages") from error
 
-    def _rendered(self, messages: list[HarmonyMessage], end: PromptEnd) -> list[int]:
-        talk = Conversation.from_messages(messages)
-        whole = RenderConversationConfig(auto_drop_analysis=False)  # _conversation has dropped it
-        tokens: list[int]
-        if end is PromptEnd.CLOSED:
-            tokens = self._encoding.render_conversation(talk, whole)
+    def _segments(
+        self, system: SystemContent, messages: list[Message], end: PromptEnd, tools: list[Message] | None
+    ) -> Iterator[list[int] | str]:
+        shown = RenderOptions(conversation_has_function_tools=bool(tools))
+        yield self._encoding.render(HarmonyMessage.from_role_and_content(Role.SYSTEM, system), shown)
+        instructs = bool(messages) and messages[0]["role"] in INSTRUCTING
+        instructions = messages[0]["content"] if instructs else ""
+        if instructions or tools:
+            yield from self._developer(instructions, tools)
+        rest = messages[1:] if instructs else messages
+        continued = rest[-1] if end is PromptEnd.WITHIN else None
+        for message, thinks in _with_thoughts(rest[:-1] if continued else rest):
+            yield from self._message(message, thinks)
+        if continued and (thought := continued.get("reasoning_content")):
+            yield from self._said(thought, ANALYSIS)
+        if end is not PromptEnd.CLOSED:
+            yield [IDS[START], *self._encoding.encode(ASSISTANT)]
+        if continued:
+            yield [IDS[CHANNEL], *self._encoding.encode(FINAL), IDS[MESSAGE]]
+            yield continued["content"]
+
+    def _developer(self, instructions: str, tools: list[Message] | None) -> Iterator[list[int] | str]:
+        content = DeveloperContent.new()
+        if tools:
+            content = content.with_function_tools([_tool(tool["function"]) for tool in tools])
+        tokens = self._encoding.render(HarmonyMessage.from_role_and_content(Role.DEVELOPER, content))
+        begins = tokens.index(IDS[MESSAGE]) + 1
+        yield tokens[:begins]
+        if instructions:
+            yield f"# Instructions\n\n{instructions}" + ("\n\n" if tools else "")
+        yield tokens[begins:]
+
+    def _message(self, message: Message, thinks: bool) -> Iterator[list[int] | str]:
+        role, content = message["role"], message["content"] or ""
+        if role in INSTRUCTING:
+            yield from self._developer(content, None)
+        elif role == "user":
+            yield from self._framed(content, (Role.USER, None, None, None, None))
+        elif role == "tool":
+            author = FUNCTIONS + _checked_name(message["name"])
+            yield from self._framed(content, (Role.TOOL, author, COMMENTARY, ASSISTANT, None))
         else:
-            tokens = self._encoding.render_conversation_for_completion(talk, Role.ASSISTANT, whole)
+            calls = message.get("tool_calls") or []
+            if thinks and (thought := message.get("reasoning_content")):
+                yield from self._said(thought, ANALYSIS)
+            if content:  # in front of calls it is a preamble, which users are shown
+                yield from self._said(content, COMMENTARY if calls else FINAL)
+            for call in calls:
+                yield from self._call(call["function"])
+
+    def _said(self, content: str, channel: str) -> Iterator[list[int] | str]:
+        return self._framed(content, (Role.ASSISTANT, None, channel, None, None))
+
+    def _call(self, function: Message) -> Iterator[list[int] | str]:
+        arguments = json.dumps(function["arguments"], ensure_ascii=False)
+        recipient = FUNCTIONS + _checked_name(function["name"])
+        return self._framed(arguments, (Role.ASSISTANT, None, COMMENTARY, recipient, "json"))
+
+    def _framed(self, content: str, frame: Frame) -> Iterator[list[int] | str]:
+        tokens = self._frame(*frame)
+        yield tokens[:-1]
+        yield content
+        yield tokens[-1:]
+
+    def _new_frame(
+        self, role: Role, name: str | None, channel: str | None, recipient: str | None, kind: str | None
+    ) -> list[int]:
+        """The tokens of a message that says nothing."""
+        message = HarmonyMessage(
+            author=Author(role=role, name=name), channel=channel, recipient=recipient, content_type=kind
+        )
+        tokens: list[int] = self._encoding.render(message)
         return tokens
 
-    def _text(self, text: str) -> list[int]:
-        text.encode()  # raises UnicodeEncodeError where the library would put other characters
-        tokens: list[int] = self._encoding.encode(text, disallowed_special=())
-        return tokens
+
+def _check_tools(tools: list[Message] | None) -> None:
+    """Raises ApiError 400 where the library would take too long."""
+    if tools and LONG_WORD.search(json.dumps(tools, ensure_ascii=False)):
+        raise bad_request(
+            f"'tools' have a word of more than {MOST_WORD} characters, or as many spaces",
+            "tools",
+            "invalid_value",
+        )
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, Exception):
-        return str(error)[:MOST_REASON]
-    return "OpenAI's library fails at them; it does where a million letters stand without a space"
+def _checked_name(name: str) -> str:
+    """Of a function that was called. Raises ApiError 400."""
+    if len(name) > MOST_NAME:
+        raise bad_request(
+            f"'messages' have a call of a function with a name of more than {MOST_NAME} characters",
+            "messages",
+            "invalid_value",
+        )
+    return name
 
 
-def _system(options: dict[str, Any]) -> HarmonyMessage:
+def _with_thoughts(messages: list[Message]) -> Iterator[tuple[Message, bool]]:
+    """Each message, and whether its thoughts are shown: those in front of the last final answer are not."""
+    finals = [i for i, message in enumerate(messages) if _is_final(message)]
+    first = finals[-1] + 1 if finals else 0
+    return ((message, i >= first) for i, message in enumerate(messages))
+
+
+def _system(options: dict[str, Any]) -> SystemContent:
     """What only the server says. What a client's system says is the developer's here."""
     effort, identity = options.get(EFFORT), options.get(IDENTITY)
     content = SystemContent.new().with_conversation_start_date(datetime.date.today().isoformat())
@@ -127,38 +224,18 @@ def _system(options: dict[str, Any]) -> HarmonyMessage:
             raise bad_request(f"'{EFFORT}' must be low, medium or high", EFFORT, "invalid_value")
         content = content.with_reasoning_effort(EFFORTS[effort])
     if identity is not None:
-        if not isinstance(identity, str):
-            raise bad_request(f"'{IDENTITY}' must be a string", "chat_template_kwargs", "invalid_value")
+        if not isinstance(identity, str) or len(identity) > MOST_IDENTITY:
+            raise bad_request(
+                f"'{IDENTITY}' must be a string of at most {MOST_IDENTITY} characters",
+                "chat_template_kwargs",
+                "invalid_value",
+            )
         content = content.with_model_identity(identity)
-    return HarmonyMessage.from_role_and_content(Role.SYSTEM, content)
-
-
-def _conversation(messages: list[Message], tools: list[Message] | None) -> list[HarmonyMessage]:
-    """The first message of the system has the tools, too. Thoughts in front of the last final answer are left
-    out, as the format wants it.
-    """
-    leading = messages[0]["content"] if messages and messages[0]["role"] in INSTRUCTING else ""
-    rest = messages[1:] if leading or (messages and messages[0]["role"] in INSTRUCTING) else messages
-    told = [_developer(leading, tools)] if leading or tools else []
-    finals = [i for i, message in enumerate(rest) if _is_final(message)]
-    thinks_from = finals[-1] + 1 if finals else 0
-    return [
-        *told,
-        *(made for i, message in enumerate(rest) for made in _messages(message, thinks=i >= thinks_from)),
-    ]
+    return content
 
 
 def _is_final(message: Message) -> bool:
     return message["role"] == ASSISTANT and not message.get("tool_calls") and bool(message["content"])
-
-
-def _developer(instructions: str, tools: list[Message] | None) -> HarmonyMessage:
-    content = DeveloperContent.new()
-    if instructions:
-        content = content.with_instructions(instructions)
-    if tools:
-        content = content.with_function_tools([_tool(tool["function"]) for tool in tools])
-    return HarmonyMessage.from_role_and_content(Role.DEVELOPER, content)
 
 
 def _tool(function: Message) -> ToolDescription:
@@ -167,31 +244,3 @@ def _tool(function: Message) -> ToolDescription:
     return ToolDescription.new(
         function["name"], function.get("description") or "", parameters if takes_any else None
     )
-
-
-def _messages(message: Message, *, thinks: bool) -> list[HarmonyMessage]:
-    role, content = message["role"], message["content"] or ""
-    if role in INSTRUCTING:
-        return [_developer(content, None)]
-    if role == "user":
-        return [HarmonyMessage.from_role_and_content(Role.USER, content)]
-    if role == "tool":
-        author = Author.new(Role.TOOL, FUNCTIONS + message["name"])
-        result = HarmonyMessage.from_author_and_content(author, content)
-        return [result.with_recipient(ASSISTANT).with_channel(COMMENTARY)]
-    calls = message.get("tool_calls") or []
-    made = []
-    if thinks and (thought := message.get("reasoning_content")):
-        made.append(_said(thought, ANALYSIS))
-    if content:  # in front of calls it is a preamble, which users are shown
-        made.append(_said(content, COMMENTARY if calls else FINAL))
-    return made + [_call(call["function"]) for call in calls]
-
-
-def _said(content: str, channel: str) -> HarmonyMessage:
-    return HarmonyMessage.from_role_and_content(Role.ASSISTANT, content).with_channel(channel)
-
-
-def _call(function: Message) -> HarmonyMessage:
-    called = _said(json.dumps(function["arguments"], ensure_ascii=False), COMMENTARY)
-    return called.with_recipient(FUNCTIONS + function["name"]).with_content_type("json")

@@ -1,8 +1,8 @@
 """The process in which a model's chat template is rendered, until its frontend closes their socket.
 
 A frontend sends requests as frames with pickled arguments of Prompts.render, and gets a frame for each, in
-their order: what was rendered behind the byte TEXT, or TOKENS if it is tokens of four bytes each, or behind
-ERROR what a client is to be told, as JSON. The first frame says what trials have shown of the template, as
+their order: what was rendered behind the byte TEXT, or as JSON behind SEGMENTS, or behind ERROR what a client
+is to be told, as JSON. The first frame says what trials have shown of the template, as
 JSON of TemplateForms behind TEXT, or behind ERROR why it cannot be used. Nothing that comes from here is
 unpickled.
 """
@@ -14,7 +14,6 @@ import pickle
 import signal
 import socket
 import sys
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,9 @@ from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.templates.trial import Message
 from ringbuffer.model_file import one_line
 
-TEXT, ERROR, TOKENS = b"\x00", b"\x01", b"\x02"
+# A prompt in pieces. Tokens are final, and in texts no special tokens are to be looked for.
+Segments = list[list[int] | str]
+TEXT, ERROR, SEGMENTS = b"\x00", b"\x01", b"\x02"
 READ_BYTES = 1 << 18
 ENCODING = "utf-8", "surrogatepass"  # the frontend refuses lone surrogates
 PATIENCE = 4  # times the frontend's: it may have died while this process renders without end
@@ -44,8 +45,8 @@ class Prompts(Protocol):
 
     def render(
         self, messages: list[Message], end: PromptEnd, options: dict[str, Any], tools: list[Message] | None
-    ) -> str | list[int]:
-        """A prompt as text, or as tokens. Raises ApiError."""
+    ) -> str | Segments:
+        """Raises ApiError."""
         ...
 
 
@@ -64,7 +65,7 @@ def rendered(prompts: Prompts, request: bytes) -> bytes:
         made = prompts.render(*pickle.loads(request))
     except ApiError as error:
         return ERROR + json.dumps([error.status, error.body["error"]]).encode()
-    return TEXT + made.encode(*ENCODING) if isinstance(made, str) else TOKENS + array("I", made).tobytes()
+    return TEXT + made.encode(*ENCODING) if isinstance(made, str) else SEGMENTS + json.dumps(made).encode()
 
 
 def run(load: Callable[[Task], Prompts]) -> None:

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from nic_frontend.errors import ApiError
 from nic_frontend.processes.channel import Channel, has_ended, ignore
@@ -28,12 +26,12 @@ from nic_frontend.processes.confined import command, environment
 from nic_frontend.processes.frames import FrameError, Frames, framed
 from nic_frontend.templates.chat_template import read_source, refused
 from nic_frontend.templates.forms import TemplateForms
-from nic_frontend.templates.process import ERROR, TEXT, TOKENS, arguments
+from nic_frontend.templates.process import ERROR, SEGMENTS, TEXT, Segments, arguments
 from nic_frontend.templates.prompt_end import PromptEnd
 
 log = logging.getLogger(__name__)
 
-Rendered = str | NDArray[np.uint32]
+Rendered = str | Segments
 JINJA = "nic_frontend.templates.process"
 START_S = 30.0  # until the process has compiled and tried the template: a busy machine takes a while
 ERROR_BYTES = 1 << 16
@@ -81,7 +79,7 @@ class Renderer:
         options: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> Rendered:
-        """The prompt: a text, or tokens. Raises ApiError 400, also for what takes too much."""
+        """The prompt. Raises ApiError 400, also for what takes too much."""
         try:
             payload = framed(pickle.dumps((messages, end, options, tools)))
         except RecursionError as error:
@@ -202,8 +200,8 @@ class Renderer:
         try:
             if frame[:1] == TEXT:
                 self._finish_oldest(frame[1:].decode())
-            elif frame[:1] == TOKENS:
-                self._finish_oldest(np.frombuffer(frame[1:], np.uint32))
+            elif frame[:1] == SEGMENTS:
+                self._finish_oldest(msgspec.json.decode(frame[1:], type=Segments))
             else:
                 status, body = arguments(frame.removeprefix(ERROR))
                 self._fail_oldest(ApiError(status, body["message"], param=body["param"], code=body["code"]))

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai_harmony import Conversation, Role
+from openai_harmony import Message
 from tiny_model import VOCAB_SIZE, write_model
 
 from nic_frontend.errors import ApiError
 from nic_frontend.harmony import chosen
 from nic_frontend.harmony.marks import IDS
 from nic_frontend.harmony.prompts import HarmonyPrompts
+from nic_frontend.templates.process import Segments
 from nic_frontend.templates.prompt_end import PromptEnd
 from nic_frontend.templates.renderer import Bounds
 from nic_frontend.text.tokenizer import Tokenizer
@@ -37,37 +38,43 @@ def result(name: str) -> dict[str, Any]:
 
 
 class Encoding:
-    """In the place of the library's, which needs the vocabulary: keeps what it gets."""
+    """In the place of the library's, which needs the vocabulary. A message's token is its place."""
 
-    talk: Conversation
+    def __init__(self) -> None:
+        self.rendered: list[dict[str, Any]] = []
 
-    def render_conversation(self, talk: Conversation, config: Any) -> list[int]:
-        assert not config.auto_drop_analysis
-        self.talk = talk
-        return [1]
+    def render(self, message: Message, options: Any = None) -> list[int]:
+        self.rendered.append(json.loads(message.to_json()))
+        return [IDS["<|start|>"], len(self.rendered) - 1, IDS["<|message|>"], IDS["<|end|>"]]
 
-    def render_conversation_for_completion(self, talk: Conversation, role: Role, config: Any) -> list[int]:
-        assert role is Role.ASSISTANT
-        return [*self.render_conversation(talk, config), 2]
-
-    def encode(self, text: str, disallowed_special: Any) -> list[int]:
-        assert disallowed_special == ()
+    def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text]
 
 
-def said(*messages: dict[str, Any], tools: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-    """The conversation behind the system's message."""
+def written(messages: list[dict[str, Any]], end: PromptEnd, **more: Any) -> tuple[Encoding, Segments]:
     encoding = Encoding()
-    HarmonyPrompts(encoding).render(list(messages), PromptEnd.ANSWER, {}, tools)
-    system, *rest = json.loads(encoding.talk.to_json())["messages"]
-    assert system["role"] == "system"
-    return rest
+    return encoding, HarmonyPrompts(encoding).render(messages, end, more.pop("options", {}), **more)
+
+
+def said(*messages: dict[str, Any], tools: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """The messages behind the system's, with what they say."""
+    encoding, (_, *segments) = written(list(messages), PromptEnd.ANSWER, tools=tools)
+    assert segments.pop() == [IDS["<|start|>"], *map(ord, "assistant")]
+    found: list[dict[str, Any]] = []
+    for segment in segments:
+        if isinstance(segment, str):
+            found[-1]["text"] = segment
+        elif segment[0] == IDS["<|start|>"]:
+            found.append(dict(encoding.rendered[segment[1]]))
+        else:
+            assert segment == [IDS["<|end|>"]]
+    return found
 
 
 def shown(*messages: dict[str, Any]) -> list[tuple[str | None, ...]]:
     """Who says what, where, and to whom."""
     return [
-        (made["name"] or made["role"], made.get("channel"), made.get("recipient"), made["content"][0]["text"])
+        (made["name"] or made["role"], made.get("channel"), made.get("recipient"), made["text"])
         for made in said(*messages)
     ]
 
@@ -104,24 +111,19 @@ def test_instructions_and_tools_are_the_developers() -> None:
         {"role": "developer", "content": "In German."},
     )
     first, _, later = said(system, USER, developer, tools=[TOOL])
-    assert first["content"][0]["instructions"] == "Be brief."
+    assert first["text"] == "# Instructions\n\nBe brief.\n\n"
     assert first["content"][0]["tools"]["functions"]["tools"] == [{"name": "f", "description": ""}]
-    assert (later["role"], later["content"][0]["instructions"]) == ("developer", "In German.")
+    assert (later["role"], later["text"]) == ("developer", "# Instructions\n\nIn German.")
     assert [made["role"] for made in said(USER)] == ["user"]
 
 
 def test_ends_of_prompts() -> None:
-    prompts = HarmonyPrompts(Encoding())
-    begun = [USER, {"role": "assistant", "content": "ab"}]
-    assert prompts.render(begun, PromptEnd.CLOSED, {}) == [1]
+    begun = [USER, {"role": "assistant", "content": "ab", "reasoning_content": "Hm."}]
+    _, closed = written(begun, PromptEnd.CLOSED)
+    assert closed[-2:] == ["ab", [IDS["<|end|>"]]]
+    _, within = written(begun, PromptEnd.WITHIN)
     final = [IDS["<|channel|>"], *map(ord, "final"), IDS["<|message|>"]]
-    assert prompts.render(begun, PromptEnd.WITHIN, {}) == [1, 2, *final, ord("a"), ord("b")]
-    encoding = Encoding()
-    thought = {**begun[1], "reasoning_content": "Hm."}
-    HarmonyPrompts(encoding).render([USER, thought], PromptEnd.WITHIN, {})
-    assert [message.channel for message in encoding.talk.messages] == [None, None, "analysis"]
-    with pytest.raises(ApiError, match="surrogate"):
-        prompts.render([USER, {"role": "assistant", "content": "a\ud800"}], PromptEnd.WITHIN, {})
+    assert within[-5:] == ["Hm.", [IDS["<|end|>"]], [IDS["<|start|>"], *map(ord, "assistant")], final, "ab"]
 
 
 @pytest.mark.parametrize(
@@ -134,12 +136,24 @@ def test_ends_of_prompts() -> None:
     ],
 )
 def test_efforts_and_the_models_name(options: dict[str, str], shows: str) -> None:
-    encoding = Encoding()
-    HarmonyPrompts(encoding).render([USER], PromptEnd.ANSWER, options)
-    system = encoding.talk.messages[0].content[0]
-    assert system.reasoning_effort == shows
-    assert system.model_identity == options.get("model_identity", system.model_identity)
-    assert system.conversation_start_date
+    encoding, _ = written([USER], PromptEnd.ANSWER, options=options)
+    (system,) = encoding.rendered[0]["content"]
+    assert system["reasoning_effort"] == shows
+    assert options.get("model_identity", "You are ChatGPT") in system["model_identity"]
+    assert system["conversation_start_date"]
+
+
+@pytest.mark.parametrize(
+    ("message", "tools", "why"),
+    [
+        ({**USER, "content": "a\ud800"}, None, "surrogate"),
+        (call("f" * 129), None, "name of more than 128 characters"),
+        (USER, [{"function": {**TOOL["function"], "description": "a" * 1001}}], "a word of more than 1000"),
+    ],
+)
+def test_what_the_library_would_not_take(message: dict[str, Any], tools: Any, why: str) -> None:
+    with pytest.raises(ApiError, match=why):
+        written([message], PromptEnd.ANSWER, tools=tools)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +161,7 @@ def test_efforts_and_the_models_name(options: dict[str, str], shows: str) -> Non
 )
 def test_wrong_options(options: dict[str, Any]) -> None:
     with pytest.raises(ApiError, match=next(iter(options))):
-        HarmonyPrompts(Encoding()).render([USER], PromptEnd.ANSWER, options)
+        written([USER], PromptEnd.ANSWER, options=options)
 
 
 # ---------------------------------------------------------------- which models

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 from fixtures import ring_of_its_own
 from harmony_model import VOCAB_SIZE, read_ranks, write_gpt_oss
-from harness import Frontend, error_of
+from harness import Frontend
 from kept import Kept
+from limits import WAIT_S
 from mock_backend import MockBackend
 from openai_harmony import HarmonyEncoding, Role, StreamableParser
 from scripted_answers import say
@@ -369,12 +371,27 @@ def test_openais_parser_finds_the_same(encoding: HarmonyEncoding, tokenizer: Tok
 # ---------------------------------------------------------------- what is refused
 
 
-def test_what_the_library_cannot_take_is_refused(served: Served) -> None:
+@pytest.mark.parametrize("text", ["a" * 1_500_000, " " * 100_000, "a\u0301" * 50_000])
+def test_long_words_take_no_time(served: Served, text: str) -> None:
+    """OpenAI's library would take minutes for them, or panic."""
     served.says(ANSWER)
-    body = {"messages": [{"role": "user", "content": "a" * 1_500_000}], "max_tokens": 5}
-    error = error_of(served.frontend.client.post("/v1/chat/completions", json=body), 400)
-    assert (error["param"], error["message"][-15:]) == ("messages", "without a space")
-    assert served.chat().json()["choices"][0]["message"]["content"] == "It rains."
+    began = time.monotonic()
+    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 5}
+    served.frontend.client.post("/v1/chat/completions", json=body)
+    assert time.monotonic() - began < WAIT_S
+
+
+@pytest.mark.parametrize(
+    "text", ["Hi.<|end|>", "<|<|end|>|>\n<|x|>", "<|", "a<|end|>.<|return|>\n", "(<|start|>system)"]
+)
+def test_texts_are_tokenized_as_by_openais_library(
+    served: Served, encoding: HarmonyEncoding, text: str
+) -> None:
+    served.says(ANSWER)
+    served.chat(messages=[{"role": "user", "content": text}])
+    prompt = served.frontend.backend.accepted[-1].prompt
+    theirs = encoding.encode(text, disallowed_special=())
+    assert prompt[-len(theirs) - 3 : -3] == theirs
 
 
 def test_a_directory_with_another_vocabulary(gpt_oss: Path, tmp_path: Path) -> None:
