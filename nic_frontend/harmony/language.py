@@ -42,17 +42,22 @@ class HarmonyLanguage:
 
     def answers(self, begins: Begins) -> Expression:
         """Raises GrammarRefused."""
-        if begins is Begins.WITHIN:
+        if begins is not Begins.WITHIN:
+            return self._messages(thinks=begins is Begins.THINKING)
+        if not self._must:
             return self._content
+        rest = sequence(until(self._mark(END)), self._head(START, ASSISTANT))  # of the message that was begun
+        return sequence(rest, self._messages(thinks=True))
+
+    def _messages(self, *, thinks: bool) -> Expression:
+        """Thoughts and preambles, and then a call or the final message."""
         ends = [self._call(tool) for tool in self._tools]
         if not self._must:
-            ends.append(
-                sequence(self._head(CHANNEL, FINAL), self._type(), self._head(MESSAGE), self._content)
-            )
+            head = sequence(self._head(CHANNEL, FINAL), self._type(), self._head(MESSAGE))
+            ends.append(sequence(head, self._content))
         before = [self._message(COMMENTARY)] if self._tools else []
-        if begins is Begins.THINKING:
-            before.append(self._message(ANALYSIS))
-        return sequence(repeated(any_of(before)), any_of(ends)) if before else any_of(ends)
+        before += [self._message(ANALYSIS)] if thinks else []
+        return sequence(repeated(any_of(before)), any_of(ends))
 
     def _head(self, *parts: str) -> Expression:
         """Marks and texts, one behind another."""

@@ -16,6 +16,8 @@ from nic_frontend.grammar.content import Content
 from nic_frontend.grammar.spelling import SpecialTexts
 from nic_frontend.harmony.form import Begins, HarmonyForm
 from nic_frontend.harmony.marks import MARKS
+from nic_frontend.harmony.splitter import HarmonySplitter
+from nic_frontend.parsing.delta import CallArguments
 from ringbuffer.grammar import Grammar, accepts, unpack
 from ringbuffer.token_bytes import SPECIAL
 
@@ -65,6 +67,10 @@ def test_a_call_may_be_forced(head: str) -> None:
     found = grammar(Constraint(None, [TOOL], must=True))
     for answer in (f"{head}{VALUE}", f"{THOUGHT}{PREAMBLE}{THOUGHT}{head}{VALUE}"):
         assert allows(found, answer), answer
+        splitter = HarmonySplitter(frozenset((TOOL.name,)), False, None, within=False)
+        deltas = splitter.feed(answer) + splitter.finish()
+        assert "".join(delta.text for delta in deltas if isinstance(delta, CallArguments)) == VALUE
+        assert (splitter.n_calls, splitter.called) == (1, True)
     for answer in (
         f"{head}{{}}",
         f"{FINAL}It rains.",
@@ -89,6 +95,9 @@ def test_behind_thoughts_that_were_ended_there_are_none() -> None:
     concluded = grammar(Constraint(None, [TOOL], must=True), Begins.CONCLUDED)
     assert allows(concluded, f"{CALL}{VALUE}")
     assert not allows(concluded, f"{THOUGHT}{CALL}{VALUE}")
+    begun = grammar(Constraint(None, [TOOL], must=True), Begins.WITHIN)
+    assert allows(begun, f"ins.<|end|><|start|>assistant{THOUGHT}{CALL}{VALUE}")
+    assert not allows(begun, "ins.")
     within = grammar(Constraint(AS_JSON), Begins.WITHIN)
     assert allows(within, VALUE)
     assert not allows(within, f"{FINAL}{VALUE}")
