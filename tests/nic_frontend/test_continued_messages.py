@@ -11,11 +11,13 @@ from harness import Frontend, Speak, error_of
 from scripted_answers import say
 from sse import events, text_of
 from templates import DEEPSEEK, GEMMA, HERMES, LLAMA, MISTRAL, PHI
-from test_template_trials import PUBLISHED
+from test_template_trials import PUBLISHED, published
 from tiny_model import build_tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from nic_frontend.errors import ApiError
+from nic_frontend.parsing.delta import Reasoning, Text
+from nic_frontend.parsing.registry import Parsers, choose
 from nic_frontend.templates.chat_template import ChatTemplate, TemplateSource
 from nic_frontend.templates.prompt_end import PromptEnd
 
@@ -54,6 +56,19 @@ def test_prompts_are_those_of_transformers(name: str, text: str) -> None:
     source = SMALL.get(name) or (PUBLISHED / f"{name}.jinja").read_text()
     messages = [*ASKED, {"role": "assistant", "content": text}]
     assert ours(source, *messages) == theirs(source, *messages)
+
+
+def _has_think(parsers: Parsers) -> bool:
+    return parsers.marks is not None and parsers.marks.opening == "<think>"
+
+
+@pytest.mark.parametrize("name", PUBLISHED_NAMES)
+@pytest.mark.parametrize("reasoning", ["auto", "deepseek_r1"])
+def test_what_continues_an_answer_is_no_reasoning(name: str, reasoning: str) -> None:
+    forms = choose("auto", reasoning, published(name).forms)
+    for text, kind in (("It ra", Text), ("<think>It ra", Reasoning if _has_think(forms) else Text)):
+        splitter = forms.form(text, tools=False, continued=text).splitter(frozenset(), False, None)
+        assert splitter.feed("ins.") + splitter.finish() == [kind("ins.")]
 
 
 def test_space_that_a_template_takes_away_ends_no_prompt() -> None:
