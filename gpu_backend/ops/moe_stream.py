@@ -58,8 +58,8 @@ class StreamMoe:
             return "it computes the router's logits itself"
         if not streams_experts(op.routing, op.tokens):
             return f"{op.tokens} tokens are more than {SMALL_BATCH_TOKENS}, or {SMALL_BATCH_PAIRS} an expert"
-        if op.gate_up_bias and op.gate_up.scales:
-            return "it adds no bias to products of narrow weights"
+        if op.gate_up_bias and op.gate_up.element is Element.FP8:
+            return "it adds no bias to products of weights in fp8"
         if op.hidden % ROUTER_CHUNK and expert_input(op) is not op.normed.element:
             return (
                 f"{op.hidden} columns are no multiple of {ROUTER_CHUNK}, and only the router norms in float16"

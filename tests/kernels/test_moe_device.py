@@ -136,6 +136,13 @@ def test_experts_with_a_bias(
     case.check(run(case, emulate))
 
 
+@pytest.mark.parametrize("form", CODES)
+def test_experts_of_codes_with_a_bias(emulate: Emulate, form: GroupForm) -> None:
+    case = MoeCase(skewed(20, 5, 2), 5, 256, 64, form)
+    case.bias = random(5, 2, 64, seed=6, scale=2)
+    case.check(case.run(emulate))
+
+
 @pytest.mark.parametrize("form", [ScaleForm.ROW, ScaleForm.BLOCK, *CODES])
 @pytest.mark.parametrize(
     ("run", "tokens", "n_experts", "per_token", "hidden", "intermediate"),

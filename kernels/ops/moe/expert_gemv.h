@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
     moe_gemv_kernel(const __grid_constant__ Routing routing, typename WeightTypes<Half, Form>::Matrix w,
                     const ExpertInput<Half, Matmul, Form>* x, Half* out, uint32_t tokens, uint32_t n_in, uint32_t n_out,
                     uint32_t per_token, const Half* bias) {
-  static_assert(!Biased || (Matmul == kGateUp && Form == kUnscaled), "no such kernel");
+  static_assert(!Biased || (Matmul == kGateUp && !kIsFp8<Form>), "no such kernel");
   __shared__ ExpertSums sums;
   constexpr bool kFew = Source != kRoutingGiven;
   __shared__ SmallBatchPlan<kFew ? kFewTokens : kSmallBatchTokens, kFew ? kFewPairs : kSmallBatchPairs> plan;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   if constexpr (Form == kUnscaled)
     multiply_halves<Half, Matmul, Biased>(sums, plan.units, plan.n_units, plan.pairs, w, x, out, n_in, n_out, bias);
   else
-    multiply_narrow<Half, Matmul, Form>(sums, plan, w, x, out, n_in, n_out);
+    multiply_narrow<Half, Matmul, Form, Biased>(sums, plan, w, x, out, n_in, n_out, bias);
 }
 
 #endif /* __CUDACC__ */

@@ -22,10 +22,10 @@ struct RingTurn {
 
 /* Multiplies tiles tile.. of a unit, whose pairs are Groups groups; by the block. The lane's x stays in registers while
  * the tiles follow each other, if a warp's part of a row is one round. */
-template <typename Half, uint32_t Groups, typename X, ExpertMatmul Matmul, ScaleForm Form>
+template <typename Half, uint32_t Groups, bool Biased, typename X, ExpertMatmul Matmul, ScaleForm Form>
 __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmul, Form>& ring, RingTurn& turn,
                                               const ExpertUnit unit, const uint32_t* pairs, const X* x, Half* out,
-                                              uint32_t tile, uint32_t end) {
+                                              uint32_t tile, uint32_t end, const Half* bias) {
   using Ring = ExpertRing<Matmul, Form>;
   constexpr uint32_t kVectors = kLaneVectors<Form>, kDepth = Ring::kDepth, kOutputs = ExpertLayout<Matmul>::kOutputs;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -75,16 +75,16 @@ __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmu
       sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads(); /* also: all have read the other buffer's sums */
     const OutputScales scale = ring.output_scales(turn.tile, threadIdx.x % kOutputs);
-    store_tile<Half, Matmul>(sums, buffer, unit, pairs, out, tile, ring.n_out, scale);
+    store_tile<Half, Matmul, Biased>(sums, buffer, unit, pairs, out, tile, ring.n_out, scale, bias);
   }
 }
 
 /* The matmul; by the block, which has met since it made the plan. */
-template <typename Half, ExpertMatmul Matmul, ScaleForm Form, typename Plan>
+template <typename Half, ExpertMatmul Matmul, ScaleForm Form, bool Biased, typename Plan>
 __device__ __forceinline__ void multiply_narrow(ExpertSums& sums, const Plan& plan,
                                                 const typename WeightTypes<Half, Form>::Matrix& w,
                                                 const ExpertInput<Half, Matmul, Form>* x, Half* out, uint32_t n_in,
-                                                uint32_t n_out) {
+                                                uint32_t n_out, const Half* bias) {
   constexpr uint32_t kOutputs = ExpertLayout<Matmul>::kOutputs;
   __shared__ float scales[kScaledTiles][kTileScales];
   const uint32_t n_tiles = (n_out + kOutputs - 1) / kOutputs;
@@ -96,9 +96,9 @@ __device__ __forceinline__ void multiply_narrow(ExpertSums& sums, const Plan& pl
     const uint32_t end = unit == part.end.unit ? part.end.tile : n_tiles;
     if (tile >= end) continue;
     if (plan.units[unit].count > kPairGroup)
-      multiply_unit<Half, 2>(sums, ring, turn, plan.units[unit], plan.pairs, x, out, tile, end);
+      multiply_unit<Half, 2, Biased>(sums, ring, turn, plan.units[unit], plan.pairs, x, out, tile, end, bias);
     else
-      multiply_unit<Half, 1>(sums, ring, turn, plan.units[unit], plan.pairs, x, out, tile, end);
+      multiply_unit<Half, 1, Biased>(sums, ring, turn, plan.units[unit], plan.pairs, x, out, tile, end, bias);
   }
   wait_for_copies<0>(); /* they bring nothing, but write zeros */
 }

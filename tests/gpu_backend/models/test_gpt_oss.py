@@ -88,8 +88,19 @@ def test_dense_parts_have_kernels_on_every_gpu_and_experts_on_hopper(capability:
 
 def test_experts_with_biases_are_not_served_in_fp8() -> None:
     model = quantized(published(), ScaleForm.ROW)
-    with pytest.raises(NoKernel, match="moe_stream: it adds no bias to products of narrow weights"):
+    with pytest.raises(NoKernel, match="moe_stream: it adds no bias to products of weights in fp8"):
         lowered_steps(model, LIMITS, tuple(GraphGrid(LIMITS).shapes[:1]), Chip(132))
+
+
+def test_the_published_checkpoint_in_mxfp4() -> None:
+    """Experts of few tokens stream as they are stored; those of many are unpacked."""
+    model = describe(json.loads(PUBLISHED.read_text()))
+    assert weight_bytes(model) / 1e9 == pytest.approx(13.8, abs=0.1)
+    shapes = tuple(GraphGrid(LIMITS).shapes[::6])
+    steps = lowered_steps(model, LIMITS, shapes, Chip(132))
+    for shape, step in zip(shapes, steps, strict=True):
+        families = {choice.name for choice in step if choice.name.startswith("moe")}
+        assert families == ({"moe_stream"} if shape.tokens <= 64 else {"moe_tiled"})
 
 
 def test_experts_are_loaded_one_at_a_time_in_whole_rows(tmp_path: Path) -> None:

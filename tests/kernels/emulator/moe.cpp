@@ -33,7 +33,7 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
       };
       if (!bias)
         run(moe_gemv_kernel<Half, kGateUp, RoutingSource(source()), of()>);
-      else if constexpr (of() == kUnscaled)
+      else if constexpr (!kIsFp8<of()>)
         run(moe_gemv_kernel<Half, kGateUp, RoutingSource(source()), of(), true>);
       else
         emulator::fail("no such instance");
