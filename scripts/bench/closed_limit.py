@@ -33,7 +33,7 @@ from bench.step_costs import Costs, Load  # noqa: E402
 
 from gpu_backend.element import compute_element  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
+from gpu_backend.models.quantization import ROUNDINGS  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument("results", type=Path, help="JSON of engine.py, with --sustained")
     parser.add_argument("--model", default="llama-3-8b", help="a name of scripts/bench/shapes")
     parser.add_argument(
-        "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
+        "--quantization", choices=tuple(ROUNDINGS), help="weights in fp8, by row or block, or in four bits"
     )
     parser.add_argument("--concurrency", default="8,32,64", metavar="N,...")
     parser.add_argument("--input", type=int, default=1024, metavar="TOKENS")

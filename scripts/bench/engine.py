@@ -56,7 +56,7 @@ from gpu_backend.engines.native.lowering import lower_step  # noqa: E402
 from gpu_backend.engines.native.sizing import mixed_share  # noqa: E402
 from gpu_backend.engines.native.weights import RandomWeights, enqueue_random  # noqa: E402
 from gpu_backend.models.description import Model  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
+from gpu_backend.models.quantization import ROUNDINGS  # noqa: E402
 from gpu_backend.options import KV_CACHE_DTYPES, caches_fp8  # noqa: E402
 from ringbuffer.abi import Descriptor  # noqa: E402
 
@@ -239,7 +239,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--model", default="llama-3-8b", help="a name of scripts/bench/shapes")
     parser.add_argument(
-        "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
+        "--quantization", choices=tuple(ROUNDINGS), help="weights in fp8, by row or block, or in four bits"
     )
     parser.add_argument("--kv-cache-dtype", choices=KV_CACHE_DTYPES, default="auto")
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8, 16, 32, 64])

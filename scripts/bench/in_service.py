@@ -49,7 +49,7 @@ from blink.bench.records import Target  # noqa: E402
 from blink.bench.trace import lengths  # noqa: E402
 from blink.flags import checked  # noqa: E402
 from blink.sizes import parse_bytes  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
+from gpu_backend.models.quantization import ROUNDINGS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms")
@@ -173,7 +173,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--quantization", choices=tuple(QUANTIZATIONS))
+    parser.add_argument("--quantization", choices=tuple(ROUNDINGS))
     parser.add_argument("--ways", nargs="+", type=checked(parse_way), required=True, help=FORMS)
     parser.add_argument(
         "--rates", type=checked(many(rate)), required=True, metavar="R[,R...]", help="requests/s"

@@ -31,7 +31,7 @@ from bench.origin import origin  # noqa: E402
 from bench.steps import line_of, model_directory  # noqa: E402
 
 from gpu_backend.backend import Backend  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
+from gpu_backend.models.quantization import ROUNDINGS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 from gpu_backend.schedulers.base import SchedulerKind  # noqa: E402
 from ringbuffer.abi import RequestFlags  # noqa: E402
@@ -101,7 +101,7 @@ def main() -> int:
     )
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--quantization", choices=tuple(QUANTIZATIONS))
+    parser.add_argument("--quantization", choices=tuple(ROUNDINGS))
     parser.add_argument("--prompt", type=int, default=65536, help="tokens")
     parser.add_argument("--beside", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--context", type=int, default=1000, help="tokens of each of those")

@@ -33,7 +33,7 @@ from bench.steps import Snapshot, line_of, model_directory, percentile  # noqa: 
 from bench.ways import Way, config_for, parse_way, speculate  # noqa: E402
 
 from gpu_backend.backend import Backend  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
+from gpu_backend.models.quantization import ROUNDINGS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 from gpu_backend.speculation import Speculation  # noqa: E402
 from ringbuffer.abi import RequestFlags  # noqa: E402
@@ -116,7 +116,7 @@ def main() -> int:
     )
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--quantization", choices=tuple(QUANTIZATIONS))
+    parser.add_argument("--quantization", choices=tuple(ROUNDINGS))
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--chances", nargs="+", default=["none"])
     parser.add_argument("--edits", type=float, default=0.0)

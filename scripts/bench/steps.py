@@ -40,7 +40,7 @@ from blink.sizes import parse_bytes  # noqa: E402
 from gpu_backend.abi import STEP_SETS  # noqa: E402
 from gpu_backend.backend import Backend  # noqa: E402
 from gpu_backend.devices.select import ENGINES  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS  # noqa: E402
+from gpu_backend.models.quantization import ROUNDINGS  # noqa: E402
 from gpu_backend.options import BackendOptions  # noqa: E402
 from gpu_backend.scheduler_abi import GAP_BIN_NS  # noqa: E402
 from ringbuffer.abi import Control, RequestFlags  # noqa: E402
@@ -225,7 +225,7 @@ def main() -> int:
     )
     parser.add_argument("--model", required=True)
     parser.add_argument(
-        "--quantization", choices=tuple(QUANTIZATIONS), help="weights in fp8, by row or block"
+        "--quantization", choices=tuple(ROUNDINGS), help="weights in fp8, by row or block, or in four bits"
     )
     parser.add_argument("--engine", choices=tuple(ENGINES), default="native", help="(default: native)")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])

@@ -15,12 +15,13 @@ from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.kernels import Kernels
 from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights, matrix_of, reaches_of
 from gpu_backend.engines.native.quantizer import Quantizer, quantizer_kernel
+from gpu_backend.engines.native.random_codes import RandomCodes
 from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.models.description import Layer, Model, Weight
-from gpu_backend.models.fourbit import E2M1, MIDDLE, Grouped, packed, units
+from gpu_backend.models.fourbit import Grouped, packed, units
 from gpu_backend.models.fp8 import in_register_order
 from gpu_backend.models.half import half_bits, to_float32
-from gpu_backend.models.quantization import CODE_GRAIN, Codes, GroupForm, ScaleForm
+from gpu_backend.models.quantization import GroupForm, ScaleForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.attention import NO_KV_SCALES, KvScales
 from gpu_backend.ops.matrix import Matrix
@@ -31,7 +32,6 @@ RANDOM_STD = 0.02
 RANDOM_OUTPUT_STD = 0.002  # of attention's output matrix
 RANDOM_FP8 = "random_fp8_kernel"
 RANDOM_FP8_STD = 112.0  # of fp8 elements: the largest, 3.5 times that, fit
-RANDOM_CODES = 1 << 24  # that are made at once
 RANDOM_BLOCKS = 1024
 RANDOM_THREADS = 256
 
@@ -82,6 +82,7 @@ class WeightLoader:
         self._loaded = 0  # bytes
         self._total = weight_bytes(config)
         self._seed = source.seed << 32 if isinstance(source, RandomWeights) else 0
+        self._random_codes = RandomCodes(memory, self._element.dtype, self._seed)
 
     def load(self) -> DeviceWeights:
         """Raises CheckpointError, CudaError."""
@@ -143,7 +144,7 @@ class WeightLoader:
         self._seed += 1
         on = self._kernels, self._stream
         if matrix.groups:
-            self._fill_codes(matrix, matrix.groups, std)
+            self._random_codes.fill(matrix, matrix.groups, std)
         elif matrix.scales is None:
             enqueue_random(*on, matrix.address, matrix.rows * matrix.columns, self._seed, mean, std)
         else:
@@ -152,17 +153,6 @@ class WeightLoader:
             scales = np.random.default_rng(self._seed).uniform(0.8 * usual, 1.2 * usual, shape)
             self._memory.write(matrix.scales.address, scales.astype(np.float32).data)
         self._count(matrix.n_bytes)
-
-    def _fill_codes(self, matrix: Matrix, form: GroupForm, std: float) -> None:
-        """By parts of rows."""
-        assert matrix.scales is not None
-        rng = np.random.default_rng(self._seed)
-        address, behind = matrix.address, matrix.scales.address
-        step = max(1, RANDOM_CODES // matrix.columns)
-        for first in range(0, matrix.rows, step):
-            rows = min(step, matrix.rows - first)
-            part = random_codes(rng, rows, matrix.columns, form, std)
-            address, behind = self._write_codes(part, form, address, behind)
 
     def _write_codes(self, part: Grouped, form: GroupForm, address: int, behind: int) -> tuple[int, int]:
         """Returns where the next part belongs. Raises ValueError for scales that halves do not hold."""
@@ -210,17 +200,6 @@ class WeightLoader:
                 raise CheckpointError(f"{checkpoint.directory}: {weight.tensors[0]} has {error}") from None
             self._count(after[0] - address + after[1] - behind)
             address, behind = after
-
-
-def random_codes(rng: np.random.Generator, rows: int, columns: int, form: GroupForm, std: float) -> Grouped:
-    """Codes of which each is as likely, with scales by which their values have mean 0 and `std`, about."""
-    codes = rng.integers(0, 16, (rows, columns), np.uint8)
-    zeros = np.full(form.shape(rows, columns), MIDDLE, np.float32) if form.codes is Codes.INT4 else None
-    usual = std / (E2M1.std() if zeros is None else np.arange(16).std())
-    scales = rng.uniform(0.8 * usual, 1.2 * usual, form.shape(rows, columns)).astype(np.float32)
-    if zeros is None and form.group == CODE_GRAIN:  # powers of two
-        scales = np.full_like(scales, 2.0 ** np.rint(np.log2(usual)))
-    return Grouped(codes, scales, zeros)
 
 
 def loading_kernels(config: Model, source: Checkpoint | RandomWeights) -> set[str]:
