@@ -20,7 +20,7 @@ SAME = (
     "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k",
     "min_p", "seed", "stop", "stop_token_ids", "ignore_eos", "max_tokens", "min_tokens", "prompt_logprobs",
     "skip_special_tokens", "include_stop_str_in_output", "allowed_token_ids", "bad_words",
-    "truncate_prompt_tokens", "thinking_token_budget",
+    "truncate_prompt_tokens", "thinking_token_budget", "logits_processors", "logits_processor_args",
 )  # fmt: skip
 # vLLM's that are not served, with what to do instead.
 UNSERVED = {
@@ -28,8 +28,6 @@ UNSERVED = {
     "extra_args": "no plugin would read it: leave it out",
     "flat_logprobs": "log-probabilities are a dictionary for each token: leave it out",
     "guided_decoding": "use structured_outputs=StructuredOutputsParams(...)",
-    "logits_processors": "the GPU samples, and runs no Python: use logit_bias, bad_words, allowed_token_ids "
-    "or structured_outputs",
     "logprob_token_ids": "use logprobs, the likeliest tokens",
     "prompt_logprob_start": "use prompt_logprobs, which tells of the whole prompt",
     "prompt_logprob_token_ids": "use prompt_logprobs, the likeliest tokens",
@@ -142,11 +140,20 @@ class SamplingParams:
     bad_words: list[str] | None = None
     thinking_token_budget: int | None = None  # of chats
     truncate_prompt_tokens: int | None = None
+    logits_processors: list[str] | None = (
+        None  # names of those that the backend has (docs/logits-processors.md)
+    )
+    logits_processor_args: list[float] | dict[str, list[float]] | None = None
 
     def __post_init__(self) -> None:
         self.seed = None if self.seed == -1 else self.seed  # as in vLLM
         self.logprobs = 1 if self.logprobs is True else self.logprobs
         self.prompt_logprobs = 1 if self.prompt_logprobs is True else self.prompt_logprobs
+        if any(map(callable, self.logits_processors or ())):
+            raise TypeError(
+                "'logits_processors' are names of functions that the backend has compiled: start it with "
+                "LLM(model, logits_processor='module:function')"
+            )
         if self.stop and not self.detokenize:
             raise ValueError("'stop' looks for text, and 'detokenize' is False: use stop_token_ids")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:

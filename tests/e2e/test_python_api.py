@@ -22,7 +22,7 @@ from process_state import alive, children
 from serving import DEMO, ROOT, items, serving
 from waiting import wait_until
 
-from blink import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
+from blink import LLM, GenerationError, RequestOutput, SamplingParams, StructuredOutputsParams
 from ringbuffer.region import ring_path
 
 TASKS = ("count", "sort_numbers", "add", "reverse")
@@ -242,3 +242,18 @@ def test_a_ring_without_a_lease_is_told(both: tuple[LLM, Frontend]) -> None:
     assert isinstance(ring, Path)
     with pytest.raises(RuntimeError, match="lease"):
         LLM("demo", ring=ring)
+
+
+@pytest.mark.slow
+def test_logits_processors_are_functions_that_the_backend_has_compiled() -> None:
+    with LLM("demo", logits_processor="blink.example_processors:no_repeat", slots=16) as llm:
+        params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+        banned = SamplingParams(
+            temperature=0, max_tokens=24, ignore_eos=True, logits_processors=["no_repeat"]
+        )
+        plain, without_repeats = llm.generate(["Count from 1 to 9."] * 2, [params, banned], use_tqdm=False)
+        tokens = without_repeats.outputs[0].token_ids
+        assert len(set(tokens)) == len(tokens) == 24
+        assert len(set(plain.outputs[0].token_ids)) < 24
+        with pytest.raises(GenerationError, match="no_repeat"):
+            llm.generate("x", SamplingParams(logits_processors=["other"]), use_tqdm=False)

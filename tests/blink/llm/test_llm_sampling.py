@@ -57,6 +57,12 @@ def test_values_that_nobody_takes_are_refused_at_once(fields: dict[str, Any], me
         SamplingParams(**fields)
 
 
+def test_functions_of_python_are_refused_with_what_takes_their_place() -> None:
+    with pytest.raises(TypeError, match="names of functions that the backend has compiled"):
+        SamplingParams(logits_processors=[lambda tokens, logits: logits])  # type: ignore[list-item]
+    assert SamplingParams(logits_processors=["ban"]).fields()["logits_processors"] == ["ban"]
+
+
 @pytest.mark.parametrize("given", [{}, {"regex": "a", "choice": ["b"]}])
 def test_a_structure_is_one_thing(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="takes one of json, regex, choice"):
