@@ -24,8 +24,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.llama import modeling_llama
 
 from blink import smollm2
-from gpu_backend.models.fp8 import dequantized, quantize
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models import fourbit, fp8
+from gpu_backend.models.fp8 import dequantized
+from gpu_backend.models.quantization import Form, ScaleForm
 from ringbuffer.abi import Reason
 from ringbuffer.client import RingClient
 from ringbuffer.extents import logprobs
@@ -102,22 +103,28 @@ class Reference:
 
 
 class RoundedReference(Reference):
-    """The same with the layers' weights rounded to fp8 by row, with keys and values too where `kv` says so,
-    and with what the layers multiply, by token, where `activations` says so.
+    """The same with the layers' weights rounded to `form`, with keys and values to fp8 where `kv` says so,
+    and with what the layers multiply, to fp8 by token, where `activations` says so.
 
     Weights are rounded as engines do it, whose scales are multiplied by: 1 in 2,000 elements is a tie that a
     division would round to the other neighbour.
     """
 
-    def __init__(self, directory: Path, device: str = "cpu", *, kv: bool, activations: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        device: str = "cpu",
+        *,
+        form: Form = ScaleForm.ROW,
+        kv: bool = False,
+        activations: bool = False,
+    ) -> None:
         super().__init__(directory, device)
         self._rope = _rope_and_rounding if kv else modeling_llama.apply_rotary_pos_emb
         for name, module in self.model.named_modules():
             if name.endswith("_proj"):
                 weight = module.weight.data.cpu().numpy()
-                module.weight.data = torch.from_numpy(dequantized(*quantize(weight, ScaleForm.ROW))).to(
-                    device
-                )
+                module.weight.data = torch.from_numpy(rounded(weight, form)).to(device)
                 if activations:
                     module.register_forward_pre_hook(
                         lambda _, inputs: (round_to_fp8(inputs[0], ScaleForm.ROW),)
@@ -128,6 +135,13 @@ class RoundedReference(Reference):
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
         with mock.patch.object(modeling_llama, "apply_rotary_pos_emb", self._rope):
             return super().logits(tokens)
+
+
+def rounded(weight: NDArray[np.float32], form: Form) -> NDArray[np.float32]:
+    """What is left of a matrix."""
+    if isinstance(form, ScaleForm):
+        return dequantized(*fp8.quantize(weight, form))
+    return fourbit.quantize(weight, form).values()
 
 
 def _rope_and_rounding(*arguments: Any, **more: Any) -> tuple[torch.Tensor, torch.Tensor]:

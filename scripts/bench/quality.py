@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What fp8 costs in quality: the demo model's answers and perplexity, on the CPU's reference engine.
+"""What fp8 and four bits cost in quality: the demo model's answers and perplexity, on the reference engine.
 
     scripts/bench/quality.py --items 20
 
-A row for the model as it is, one for each way of rounding its weights to fp8, and one for an fp8 KV cache.
+A row for the model as it is, one for each way of rounding its weights, and one for an fp8 KV cache.
 "right": answers to held-out tasks that a program accepts (scripts/demo_model/tasks.py), decoded greedily;
 "same": those that are the first row's to the last token; perplexity: of the right answers, given the
 questions. The engine computes in fp32 with the values of weights, keys and values: what differs from row to
@@ -32,7 +32,7 @@ from engine_driver import EngineDriver  # noqa: E402
 from gpu_backend.engines.base import Limits  # noqa: E402
 from gpu_backend.engines.reference import HostMemory, ReferenceEngine  # noqa: E402
 from gpu_backend.models.fields import UnsupportedModel  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
+from gpu_backend.models.quantization import ROUNDINGS, Form  # noqa: E402
 from gpu_backend.models.registry import read_model  # noqa: E402
 from gpu_backend.weights.checkpoint import Checkpoint  # noqa: E402
 from gpu_backend.weights.layout import as_stored  # noqa: E402
@@ -63,9 +63,9 @@ class Quality:
 
 @dataclass(frozen=True)
 class Rounded:
-    """What is rounded to fp8: weights, with scales of this form, and keys and values."""
+    """What is rounded: weights, to this form, and keys and values, to fp8."""
 
-    weights: ScaleForm | None = None
+    weights: Form | None = None
     kv_cache: bool = False
 
 
@@ -174,7 +174,7 @@ def main() -> int:
     questions = questions_of(tokens, options.items)
     first: Quality | None = None
     print(f"{'rounded':20s} {'right':>12s} {'same':>12s} {'perplexity':>11s}")
-    kinds = {AS_IT_IS: Rounded(), **{name: Rounded(form) for name, form in QUANTIZATIONS.items()}}
+    kinds = {AS_IT_IS: Rounded(), **{name: Rounded(form) for name, form in ROUNDINGS.items()}}
     for name, rounded in {**kinds, "fp8 KV cache": Rounded(kv_cache=True)}.items():
         try:
             found = quality_of(options.model, rounded, tokens, questions, options.threads)

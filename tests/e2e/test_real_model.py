@@ -25,6 +25,8 @@ from real_model import (
 )
 from serve_process import ServeProcess
 
+from gpu_backend.models.quantization import ROUNDINGS
+
 pytestmark = pytest.mark.slow
 
 # Both compute in fp32, in another order: logits, which are about 20, and log-probabilities differ by less
@@ -109,7 +111,7 @@ def test_fp8_costs_what_its_rounding_costs(
     """Rounded weights are the same ones in both. Keys and values are computed in another order before they
     are rounded: a last bit puts some of them on the other neighbour, and these put others there in later
     layers. So single tokens differ, but not their mean, nor what the rounding costs."""
-    rounded = RoundedReference(directory, kv=kv, activations=False)
+    rounded = RoundedReference(directory, kv=kv)
     wanted = rounded.scores(rounded.text("alice"))
     flags = ["--quantization=fp8", *(["--kv-cache-dtype=fp8"] if kv else [])]
     ring = f"real-model-{os.getpid()}"
@@ -123,6 +125,22 @@ def test_fp8_costs_what_its_rounding_costs(
     assert abs(scores - exact["alice"]).mean() < 1.25 * cost
     for question, answer in zip(asked, found.answers, strict=True):
         assert rounded.regrets(rounded.prompt(question), answer).max() <= TIE
+
+
+@pytest.mark.parametrize("kind", ["int4", "mxfp4"])
+def test_four_bits_cost_what_their_rounding_costs(
+    kind: str, directory: Path, exact: dict[str, NDArray[np.float64]]
+) -> None:
+    rounded = RoundedReference(directory, form=ROUNDINGS[kind])
+    wanted = rounded.scores(rounded.text("alice"))
+    ring = f"real-model-{os.getpid()}"
+    found = measure(
+        directory, ring, rounded, f"--quantization={kind}", device="cpu", texts=["alice"], questions=[]
+    )
+    scores = found.scores["alice"]
+    np.testing.assert_allclose(scores, wanted, atol=TIE)
+    assert scores.mean() == pytest.approx(wanted.mean(), abs=1e-4)
+    assert perplexity(scores) > 1.05 * perplexity(exact["alice"])  # more than fp8 costs
 
 
 def test_tools_are_refused_as_its_template_knows_none(client: httpx.Client) -> None:
