@@ -251,7 +251,7 @@ def socket_path(text: str) -> Path:
 
 def root_path(text: str) -> str:
     """Of "/llm" or "/llm/", without the slash at its end. Raises ValueError."""
-    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+/?", text):
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+/?", text) or {".", ".."} & {*text.split("/")}:
         raise ValueError(f"'{text}' is not the path of a server; write for example /llm")
     return text.removesuffix("/")
 

@@ -281,10 +281,23 @@ def values(namespace: argparse.Namespace) -> dict[str, Any]:
     return of_environment | given(namespace, (*OWN_FLAGS, *FLAGS))
 
 
+def check_root_path(root: str) -> None:
+    """Raises CommandError for one that begins as an endpoint does: a proxy that takes it away would leave
+    requests that look as if they had it."""
+    if not root:
+        return
+    from nic_frontend.api.openapi import OPERATIONS  # not at the top: it makes all models of requests
+
+    paths = [operation.partition(" ")[2] for operation in OPERATIONS]
+    if own := [path for path in paths if f"{path}/".startswith(f"{root}/")]:
+        raise CommandError(f"--root-path is {root}, where this server has {own[0]}: choose another")
+
+
 def check(options: FrontendOptions) -> None:
     """Raises CommandError for flags that do not go together; ValueError for files that do not."""
     if options.api_key and options.api_keys:
         raise CommandError(f"--api-key (or ${API_KEY_VARIABLE}) and --api-keys exclude each other")
+    check_root_path(options.root_path)
     if options.uds and options.tls_cert:
         raise CommandError("--uds and --tls-cert exclude each other: nobody else reads a Unix socket")
     if options.tls_key and not options.tls_cert:

@@ -31,8 +31,8 @@ class App:
         self._log_requests = service.options.log_requests
         self._wrong_keys = WrongKeys()
         self._hosts = Hosts(hosts_of(service.options, service.keys.needed))
-        self._root_path = service.options.root_path
         self._routes = Endpoints(service).routes
+        self._root_path = service.options.root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

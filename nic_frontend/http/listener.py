@@ -102,7 +102,9 @@ def _remove_abandoned(path: Path) -> None:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             raise FileExistsError(f"{path} exists and is no socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            asked.connect(str(path))
+            asked.setblocking(False)  # it is refused at once if the queue is full
+            with contextlib.suppress(BlockingIOError):
+                asked.connect(str(path))
         raise FileExistsError(f"another server listens at {path}")
     except FileNotFoundError:
         return

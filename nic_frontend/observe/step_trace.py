@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from itertools import pairwise
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from nic_frontend.errors import ApiError, bad_request
+from nic_frontend.http.long_json import Batches
 from nic_frontend.observe.exposition import Seen
 from nic_frontend.observe.live import shown_steps
 from ringbuffer.version import version
@@ -22,6 +22,9 @@ LONGEST_S = 60.0
 MOST_STEPS = 100_000  # some 20 MB of JSON
 GAUGES = {"requests": ("running", "waiting"), "KV pages": ("free_pages", "cached_pages")}
 STEPS = {"pid": 1, "tid": 1}
+BATCH = 500  # events that are written without a turn for others
+
+Step = dict[str, int]  # of shown_steps
 
 
 class StepTrace:
@@ -45,38 +48,51 @@ class StepTrace:
             return await self._take(seconds)
 
     async def _take(self, seconds: float) -> dict[str, Any]:
-        steps: dict[int, dict[str, int]] = {}
+        steps: dict[int, Step] = {}
         gauges: list[dict[str, Any]] = []
         first = max((step["id"] for step in shown_steps((await self._look()).header["steps"])), default=0)
         ends = time.monotonic() + seconds
         while len(steps) < MOST_STEPS and (left := ends - time.monotonic()) > 0:
             await asyncio.sleep(min(LOOK_S, left))
             header = (await self._look()).header
-            before = len(steps)
-            steps |= {step["id"]: step for step in shown_steps(header["steps"]) if step["id"] > first}
-            if len(steps) > before:
-                at = max(step["start_ns"] + step["ns"] for step in steps.values())
-                gauges += _gauges(at, header)
-        return _trace([steps[number] for number in sorted(steps)], gauges, full=len(steps) >= MOST_STEPS)
+            shown = shown_steps(header["steps"])
+            new = {step["id"]: step for step in shown if step["id"] > first and step["id"] not in steps}
+            if new:
+                steps |= new
+                gauges += _gauges(max(step["start_ns"] + step["ns"] for step in new.values()), header)
+        return trace_of(steps, gauges, full=len(steps) >= MOST_STEPS)
 
 
-def _trace(steps: list[dict[str, int]], gauges: list[dict[str, Any]], *, full: bool) -> dict[str, Any]:
-    missed = sum(after["id"] - before["id"] - 1 for before, after in pairwise(steps))
-    ends = [None, *(step["start_ns"] + step["ns"] for step in steps)]
-    events = [_event(step, end) for step, end in zip(steps, ends, strict=False)]
+def trace_of(steps: dict[int, Step], gauges: list[dict[str, Any]], *, full: bool) -> dict[str, Any]:
+    """For `respond_json`. Events are made in batches as they are sent, with turns for others between them."""
+    numbers = sorted(steps)
+    missed = numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0
     names = [("process_name", "blink"), ("thread_name", "steps")]
     about = [{"name": name, "ph": "M", **STEPS, "args": {"name": value}} for name, value in names]
     told = {"version": version(), "steps": len(steps), "missed_steps": missed, "full": full}
-    return {"traceEvents": [*about, *events, *gauges], "displayTimeUnit": "ms", "otherData": told}
+
+    def made() -> Iterator[list[dict[str, Any]]]:
+        yield about
+        for at in range(0, len(numbers), BATCH):
+            some = numbers[at : at + BATCH]
+            before = [numbers[at - 1] if at else None, *some]
+            yield [
+                _event(steps[number], steps.get(last or 0))
+                for number, last in zip(some, before, strict=False)
+            ]
+        for at in range(0, len(gauges), BATCH):
+            yield gauges[at : at + BATCH]
+
+    return {"traceEvents": Batches(made), "displayTimeUnit": "ms", "otherData": told}
 
 
-def _event(step: dict[str, int], previous_end: int | None) -> dict[str, Any]:
+def _event(step: Step, before: Step | None) -> dict[str, Any]:
     """A complete event; times are in microseconds."""
     prompts, decoding = step["prompt_tokens"], step["decoding"]
     kinds = [*(["prompts"] if prompts else []), *(["decode"] if decoding else [])]
-    args = {"step": step["id"], "prompt_tokens": prompts, "decoding": decoding}
-    if previous_end is not None:
-        args["gap_us"] = round((step["start_ns"] - previous_end) / 1000, 3)  # type: ignore[assignment]
+    args: dict[str, float] = {"step": step["id"], "prompt_tokens": prompts, "decoding": decoding}
+    if before is not None:
+        args["gap_us"] = round((step["start_ns"] - before["start_ns"] - before["ns"]) / 1000, 3)
     times = {"ts": step["start_ns"] / 1000, "dur": step["ns"] / 1000}
     return {"name": " + ".join(kinds) or "step", "ph": "X", **STEPS, **times, "args": args}
 

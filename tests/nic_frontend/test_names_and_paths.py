@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from harness import CHAT, COMPLETION, StartBackend, StartFrontend, error_of
 
+from blink.errors import CommandError
+from blink.flags import root_path
+from blink.frontend import check_root_path
+
 ALIASES = ("gpt-4o", "claude-sonnet-5")
 
 
@@ -56,3 +60,17 @@ def test_keys_guard_what_lies_below_the_path(
     error_of(client.get("/llm/v1/models"), 401)
     headers = {"authorization": "Bearer secret"}
     assert client.get("/llm/v1/models", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("root", ["/v1", "/docs", "/v1/chat", "/page"])
+def test_a_path_that_begins_as_an_endpoint_is_refused(root: str) -> None:
+    with pytest.raises(CommandError, match=f"--root-path is {root}, where this server has {root}"):
+        check_root_path(root)
+    check_root_path(f"{root}-of-mine")
+
+
+@pytest.mark.parametrize("text", ["llm", "/", "/a/../b", "/.", "/a b", "//a"])
+def test_what_is_no_path_of_a_server_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the path of a server; write for example /llm"):
+        root_path(text)
+    assert root_path("/llm/") == "/llm"

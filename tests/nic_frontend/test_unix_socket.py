@@ -120,6 +120,16 @@ def test_a_path_has_one_server(
     assert frontend.client.get("/health").status_code == 200
 
 
+def test_a_server_whose_queue_is_full_has_its_path(path: Path) -> None:
+    """And whoever looks is not kept waiting."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(path))
+        server.listen(0)
+        with connected(path), pytest.raises(FileExistsError, match="another server"), listening_at(path):
+            pass
+    assert path.exists()
+
+
 def test_the_file_of_a_server_that_was_killed_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as killed:
         killed.bind(str(path))
