@@ -17,7 +17,8 @@ SENTENCES = {
     Fault.DEVICE: "the GPU failed with CUDA error {detail}",
     Fault.PROCESSOR: "a step did not complete in time, because the logits processor {detail} does not end",
 }
-RUNS_ON = (Fault.STEP, Fault.PROCESSOR)  # the step may never end, and what it works in cannot be released
+# The step, or the one before it, may never end, and what it works in cannot be released.
+RUNS_ON = (Fault.STEP, Fault.GATE, Fault.PROCESSOR)
 
 
 def describe(fault: int, detail: int, processors: Sequence[str] = ()) -> str:

@@ -61,9 +61,9 @@ class Grouped:
         return Grouped(self.codes, self.scales.repeat(times, axis=1), zeros)
 
 
-def quantize(values: Floats, form: GroupForm) -> Grouped:
+def quantize(values: Floats, form: GroupForm, half: str = "bfloat16") -> Grouped:
     """The nearest codes, with the least scales of which no code lies beyond the last; integers are symmetric,
-    and the scales of numbers powers of two, as MXFP4 has them."""
+    and the scales of numbers powers of two, as MXFP4 has them, of those that `half` holds (`units`)."""
     rows, columns = values.shape
     groups = values.reshape(rows, -1, form.group)
     most = np.abs(groups).max(axis=2)
@@ -73,7 +73,8 @@ def quantize(values: Floats, form: GroupForm) -> Grouped:
         zeros = np.full_like(scales, MIDDLE)
         return Grouped(integers.astype(np.uint8).reshape(rows, columns), scales, zeros)
     exponent = np.ceil(np.log2(np.where(most > 0, most, 1) / np.float32(MOST_E2M1)))
-    scales = np.exp2(exponent).astype(np.float32)
+    least, largest = EXPONENTS[half]
+    scales = np.exp2(np.clip(exponent, least - 127, largest - 127)).astype(np.float32)
     sizes = np.abs(groups) / scales[:, :, None]
     codes: Bytes = np.searchsorted(_BETWEEN, sizes).astype(np.uint8)
     codes[groups < 0] |= 8

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.models.description import Model, Weight
-from gpu_backend.models.fourbit import Grouped
+from gpu_backend.models.fourbit import EXPONENTS, Grouped
 from gpu_backend.models.fourbit import quantize as quantize_groups
 from gpu_backend.models.fp8 import FP8, NAN, Bytes, Floats, dequantized, quantize
 from gpu_backend.models.half import to_float32
@@ -138,7 +138,9 @@ class Checkpoint:
         """
         assert isinstance(weight.scales, GroupForm)
         if weight.stored is None:
-            yield from (quantize_groups(to_float32(*part), weight.scales) for part in self.parts(weight))
+            for part in self.parts(weight):
+                half = part[1] if part[1] in EXPONENTS else "bfloat16"  # in which it will be multiplied
+                yield quantize_groups(to_float32(*part), weight.scales, half)
             return
         yield from (part.in_groups_of(weight.scales.group) for part in self._packed_parts(weight))
 

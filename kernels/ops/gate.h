@@ -11,7 +11,9 @@
 #ifdef __CUDACC__
 namespace blink {
 
-constexpr uint64_t kGateTimeoutNs = 10000000000ull; /* far beyond any step; a wait this long is a lost step */
+/* Far beyond any step, and beyond what the scheduler waits for one (step_timeout_ns): of a step that does not end,
+ * it hears first. */
+constexpr uint64_t kGateTimeoutNs = 30000000000ull;
 
 /* A thread's: as many as a block of the megakernel leaves on its multiprocessor (E9). */
 constexpr int kGateRegisters = 32;
