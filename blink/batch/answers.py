@@ -1,7 +1,8 @@
 """The file of a batch's answers: a line for each request, written as soon as it is answered.
 
 A batch may be stopped, or killed, at any time. The same command then goes on: what its file of answers has is
-not asked again, and a last line that is not complete is removed.
+not asked again, and a last line that is not complete is removed, if an answer begins so. Any other file stays
+as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from blink.batch.lines import Index, key_of
 from blink.errors import CommandError
 
 ID = "batch_req_"
+BEGINNING = b'{"id":"%b' % ID.encode()  # of each line
 NUMBERED = re.compile(rf"{ID}(\d{{1,18}})")
 
 
@@ -43,12 +46,13 @@ class Answers:
         self._index = index
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise CommandError(f"{path} is no regular file: give another one for the answers")
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._go_on(path)
         except BlockingIOError:
             os.close(self._file)
             raise CommandError(f"{path}: another blink batch writes to it") from None
-        try:
-            self._go_on(path)
         except BaseException:
             os.close(self._file)
             raise
@@ -58,10 +62,13 @@ class Answers:
         whole = 0
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
+                where = f"{path}, line {number}"
                 if not line.endswith(b"\n"):
+                    if not line.startswith(BEGINNING[: len(line)]):
+                        raise _no_answer(where)
                     break
                 whole += len(line)
-                self._know(line, f"{path}, line {number}")
+                self._know(line, where)
         os.ftruncate(self._file, whole)
         os.lseek(self._file, whole, os.SEEK_SET)
 
@@ -69,9 +76,7 @@ class Answers:
         try:
             answer = _answer(line)
         except (ValueError, RecursionError):
-            raise CommandError(
-                f"{where} is no answer of a batch: give another file for the answers"
-            ) from None
+            raise _no_answer(where) from None
         numbered = NUMBERED.fullmatch(answer.id)
         key = key_of(answer.custom_id, int(numbered[1]) if numbered else 0)
         if not self._index.mark(key):
@@ -92,8 +97,8 @@ class Answers:
         self.n_failed += 1
 
     def _write(self, number: int, custom_id: str | None, response: bytes, error: bytes) -> None:
-        line = b'{"id":%b,"custom_id":%b,"response":%b,"error":%b}\n' % (
-            _json(f"{ID}{number}"), _json(custom_id), response, error,
+        line = BEGINNING + b'%d","custom_id":%b,"response":%b,"error":%b}\n' % (
+            number, _json(custom_id), response, error,
         )  # fmt: skip
         while line:
             line = line[os.write(self._file, line) :]
@@ -102,6 +107,10 @@ class Answers:
     def close(self) -> None:
         os.fsync(self._file)
         os.close(self._file)
+
+
+def _no_answer(where: str) -> CommandError:
+    return CommandError(f"{where} is no answer of a batch: give another file for the answers")
 
 
 def _json(value: object) -> bytes:

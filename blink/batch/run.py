@@ -26,6 +26,8 @@ class Batch:
     def __init__(self, requests: Path, answers: Path, longest_body: int) -> None:
         self._path = requests
         self._longest = longest_body + ENVELOPE_BYTES
+        if answers.exists() and answers.samefile(requests):
+            raise CommandError(f"{answers}: the requests are in this file: give another one for the answers")
         self.index = Index(requests, self._longest)
         self.answers = Answers(answers, self.index)
         self._warned: set[str] = set()

@@ -212,6 +212,10 @@ def test_a_backend_that_ends_loses_nothing(
             '{"id":"batch_req_1","custom_id":"other","response":null}\n',
             "line 1 answers none of these requests",
         ),
+        ("a letter", "line 1 is no answer of a batch"),
+        ('{"id":"batch_res', "line 1 is no answer of a batch"),
+        ('{"a":1}\n{"b":2}', "line 1 is no answer of a batch"),
+        ('{"id":"batch_req_1","custom_id":"a","response":null}\nnotes', "line 2 is no answer of a batch"),
     ],
 )
 def test_another_file_is_not_written_to(
@@ -228,6 +232,34 @@ def test_another_file_is_not_written_to(
     assert cli.main(["batch", str(model_dir), str(path), str(out), f"--ring={start_backend().path}"]) == 1
     assert message in capfd.readouterr().err
     assert out.read_text() == answers
+
+
+@pytest.mark.parametrize("link", [None, os.link, os.symlink])
+def test_answers_go_to_another_file_than_the_requests(
+    link: Callable[[Path, Path], None] | None,
+    model_dir: Path,
+    requests: Lines,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = requests(json.dumps(completion("a")))  # without an end, as if it had been written in part
+    out = path
+    if link is not None:
+        link(path, out := path.with_name("out.jsonl"))
+    before = path.read_bytes()
+    assert cli.main(["batch", str(model_dir), str(path), str(out), "--ring=none"]) == 1
+    assert "the requests are in this file: give another one for the answers" in capfd.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_answers_go_to_a_regular_file(
+    model_dir: Path, requests: Lines, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What they are written to is read first, and cut where it has half a line."""
+    path = requests(completion("a"))
+    os.mkfifo(fifo := path.with_name("fifo"))
+    for out in ("/dev/null", str(fifo)):
+        assert cli.main(["batch", str(model_dir), str(path), out, "--ring=none"]) == 1
+        assert f"{out} is no regular file" in capfd.readouterr().err
 
 
 def test_lines_are_read_when_there_is_room_for_them() -> None:
