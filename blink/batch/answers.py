@@ -7,6 +7,7 @@ as it is.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -43,13 +44,14 @@ class Answers:
 
     def __init__(self, path: Path, index: Index) -> None:
         self.n_failed = 0
-        self._index = index
+        self._path, self._index = path, index
+        self._whole = 0  # bytes of the lines that are complete
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
                 raise CommandError(f"{path} is no regular file: give another one for the answers")
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._go_on(path)
+            self._go_on()
         except BlockingIOError:
             os.close(self._file)
             raise CommandError(f"{path}: another blink batch writes to it") from None
@@ -57,20 +59,18 @@ class Answers:
             os.close(self._file)
             raise
 
-    def _go_on(self, path: Path) -> None:
-        """Reads what the file has, and stands behind the last complete line of it."""
-        whole = 0
-        with path.open("rb") as file:
+    def _go_on(self) -> None:
+        """Reads what the file has, and cuts it off behind the last complete line of it."""
+        with self._path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                where = f"{path}, line {number}"
+                where = f"{self._path}, line {number}"
                 if not line.endswith(b"\n"):
                     if not line.startswith(BEGINNING[: len(line)]):
                         raise _no_answer(where)
                     break
-                whole += len(line)
+                self._whole += len(line)
                 self._know(line, where)
-        os.ftruncate(self._file, whole)
-        os.lseek(self._file, whole, os.SEEK_SET)
+        os.ftruncate(self._file, self._whole)
 
     def _know(self, line: bytes, where: str) -> None:
         try:
@@ -84,7 +84,7 @@ class Answers:
         self.n_failed += answer.response is None or answer.response.status_code != 200
 
     def write(self, number: int, custom_id: str | None, status: int, request_id: str, body: bytes) -> None:
-        """The answer to a line; `body` is its JSON."""
+        """The answer to a line; `body` is its JSON. Raises CommandError where it cannot be written."""
         self._write(
             number, custom_id,
             b'{"status_code":%d,"request_id":%b,"body":%b}' % (status, _json(request_id), body), b"null",
@@ -92,7 +92,7 @@ class Answers:
         self.n_failed += status != 200
 
     def write_error(self, number: int, custom_id: str | None, message: str) -> None:
-        """That a line is no request."""
+        """That a line is no request. Raises CommandError as `write` does."""
         self._write(number, custom_id, b"null", _json({"code": "invalid_line", "message": message}))
         self.n_failed += 1
 
@@ -100,13 +100,30 @@ class Answers:
         line = BEGINNING + b'%d","custom_id":%b,"response":%b,"error":%b}\n' % (
             number, _json(custom_id), response, error,
         )  # fmt: skip
-        while line:
-            line = line[os.write(self._file, line) :]
+        written = 0
+        try:
+            while written < len(line):
+                written += os.pwrite(self._file, line[written:], self._whole + written)
+        except OSError as error:
+            with contextlib.suppress(OSError):  # else the next start does it
+                os.ftruncate(self._file, self._whole)
+            raise self._unwritable(error) from error
+        self._whole += len(line)
         self._index.mark(key_of(custom_id, number))
 
     def close(self) -> None:
-        os.fsync(self._file)
-        os.close(self._file)
+        """Raises CommandError where the disk has not taken all."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            os.close(self._file)
+
+    def _unwritable(self, error: OSError) -> CommandError:
+        return CommandError(
+            f"{self._path}: cannot be written: {error.strerror}; mend that, and the same command goes on"
+        )
 
 
 def _no_answer(where: str) -> CommandError:
