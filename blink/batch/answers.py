@@ -37,8 +37,8 @@ class _Answer(msgspec.Struct):
 
 
 class Answers:
-    """`n_failed` counts those with another status than 200, and lines that were no requests; those that the
-    file had before among them. Raises CommandError where the file is not one of answers to these lines, or
+    """`n_failed` counts those with another status than 200, and lines without one; those that the file had
+    before among them. Raises CommandError where the file is not one of answers to these lines, or
     another batch writes to it.
     """
 
@@ -91,9 +91,9 @@ class Answers:
         )  # fmt: skip
         self.n_failed += status != 200
 
-    def write_error(self, number: int, custom_id: str | None, message: str) -> None:
-        """That a line is no request. Raises CommandError as `write` does."""
-        self._write(number, custom_id, b"null", _json({"code": "invalid_line", "message": message}))
+    def write_error(self, number: int, custom_id: str | None, code: str, message: str) -> None:
+        """That a line has no answer. Raises CommandError as `write` does."""
+        self._write(number, custom_id, b"null", _json({"code": code, "message": message}))
         self.n_failed += 1
 
     def _write(self, number: int, custom_id: str | None, response: bytes, error: bytes) -> None:

@@ -60,6 +60,12 @@ class _Request(msgspec.Struct):
         return name if isinstance(name, str) and 0 < len(name) <= LONGEST_ID else None
 
 
+class _Streamed(msgspec.Struct):
+    """Of a body, what it says about that, as JSON: all else, and that may be much, is passed over."""
+
+    stream: msgspec.Raw = msgspec.Raw(b"null")
+
+
 def _request(content: bytes) -> _Request:
     """Raises ValueError for what is no JSON object."""
     try:
@@ -113,16 +119,22 @@ def asked_by(line: Line, longest: int) -> Asked:
     body = bytes(found.body)
     if not body.lstrip().startswith(b"{"):
         raise WrongLine("'body' must be an object, the request's")
-    if b'"stream"' in body and _streams(body):
+    if _streams(body):
         raise WrongLine("'body.stream': an answer in a file cannot be streamed; leave it out")
     return Asked(found.url, body)
 
 
 def _streams(body: bytes) -> bool:
+    """Whatever is wrong with it is told where it is answered, other values than true among that."""
     try:
-        return bool(read_json(body).get("stream"))
-    except ValueError:
-        return False  # what is wrong with it is told where it is answered
+        return bytes(msgspec.json.decode(body, type=_Streamed).stream) == b"true"
+    except RecursionError:
+        return False
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        try:
+            return read_json(body).get("stream") is True
+        except ValueError:
+            return False
 
 
 def key_of(custom_id: str | None, number: int) -> int:

@@ -16,6 +16,11 @@ class Response(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
+    @property
+    def media_type(self) -> str:
+        """Of the body: "application/json" for one."""
+        return self.headers.get("content-type", "").partition(";")[0].strip()
+
 
 async def post(app: App, path: str, body: bytes) -> Response:
     """Cancelled, it ends the request."""

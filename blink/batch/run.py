@@ -13,6 +13,7 @@ from blink.batch.post import Response, post
 from blink.errors import CommandError
 from nic_frontend.app import App
 from nic_frontend.service import Service
+from ringbuffer.model_file import shown
 
 DOWN = 503
 BUSY = (429, DOWN)  # there may be room when others have ended
@@ -80,7 +81,7 @@ class Batch:
         try:
             asked = asked_by(line, self._longest)
         except WrongLine as error:
-            self.answers.write_error(line.number, custom_id, f"line {line.number}: {error}")
+            self.answers.write_error(line.number, custom_id, "invalid_line", f"line {line.number}: {error}")
             return
         deadline = time.monotonic() + service.options.request_timeout_s
         while True:
@@ -91,6 +92,10 @@ class Batch:
                 break
             await asyncio.sleep(RETRY_S)
         self._warn(response, told)
+        if response.media_type != "application/json":  # the file could not be read again
+            why = f"line {line.number}: the answer is {shown(response.media_type)}, and only JSON is kept"
+            self.answers.write_error(line.number, custom_id, "invalid_answer", why)
+            return
         request_id = response.headers.get("x-request-id", "")
         self.answers.write(line.number, custom_id, response.status, request_id, response.body)
 

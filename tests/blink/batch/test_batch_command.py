@@ -19,7 +19,9 @@ from mock_backend import MockBackend
 from waiting import wait_until
 
 from blink import cli
+from blink.batch import run
 from blink.batch.lines import Line
+from blink.batch.post import Response
 from blink.batch.run import Room
 
 Lines = Callable[..., Path]
@@ -200,6 +202,23 @@ def test_a_backend_that_ends_loses_nothing(
     assert status == 1
     assert [answer["response"]["status_code"] for answer in answers] == [200] * 5
     assert "the same command goes on from here" in capfd.readouterr().err
+
+
+def test_only_json_is_written_as_an_answer(
+    start_backend: StartBackend, model_dir: Path, requests: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the file could not be read, and not be gone on with."""
+
+    async def streamed(*_: object) -> Response:
+        return Response(200, {"content-type": "text/event-stream; charset=utf-8"}, b"data: [DONE]\n\n")
+
+    monkeypatch.setattr(run, "post", streamed)
+    status, (answer,) = batch(start_backend(), model_dir, requests(completion("a")))
+    assert status == 1
+    assert (answer["custom_id"], answer["response"]) == ("a", None)
+    assert answer["error"]["code"] == "invalid_answer"
+    assert "text/event-stream" in answer["error"]["message"]
+    assert batch(start_backend(), model_dir, requests(completion("a"))) == (1, [answer])
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,16 @@ def test_any_line_is_a_request_or_is_told(content: bytes) -> None:
         assert asked.body.lstrip().startswith(b"{")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b'{"str\\u0065am": true}', b'{"stream": false, "stream": true}', b'{"x": NaN, "strea\\u006d": true}'],
+)
+def test_a_body_that_streams_is_told_however_it_is_written(body: bytes) -> None:
+    text = b'{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": %b}' % body
+    with pytest.raises(WrongLine, match="cannot be streamed"):
+        asked_by(Line(1, text, True), LONGEST)
+
+
 def test_a_body_that_does_not_stream_may_say_so() -> None:
     assert asked_by(line(body={"stream": False}), LONGEST).body == b'{"stream": false}'
 
