@@ -14,6 +14,7 @@ import os
 from blink.errors import CommandError
 from nic_frontend.ring.host_segment import segment_path
 from ringbuffer.name import RingError, clear_name
+from ringbuffer.own_descriptor import OwnDescriptor
 from ringbuffer.region import ring_path
 
 MOST = 256  # processes of a host that have the same kind of names
@@ -39,14 +40,14 @@ class RingClaim:
         """Whether nobody else has the name."""
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(self._file, flags, 0o600)
+            self._descriptor = OwnDescriptor(lambda: os.open(self._file, flags, 0o600))
         except OSError:  # another user's
             return False
         with contextlib.suppress(OSError):  # held, or removed meanwhile by whoever held it
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(self._descriptor), self._file.stat()):
+            fcntl.flock(self._descriptor.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(self._descriptor.number), self._file.stat()):
                 return True
-        os.close(self._descriptor)
+        self._descriptor.close()
         return False
 
     def _clear(self) -> bool:
@@ -61,4 +62,4 @@ class RingClaim:
 
     def release(self) -> None:
         self._file.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        self._descriptor.close()

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from ringbuffer.byte_lock import is_byte_locked, lock_byte
+from ringbuffer.own_descriptor import OwnDescriptor
 
 APPLICATION = 0x424C4E4B  # "BLNK" in the file's header, so that no other program's database is taken for one
 VERSION = 1  # of the tables
@@ -81,21 +82,22 @@ class StoreFile:
 
     def __init__(self, path: Path) -> None:
         os.close(open_own(path))  # SQLite gives the files beside it the same mode
-        self._locks = open_own(path.with_name(f"{path.name}-frontends"))
+        self._locks = OwnDescriptor(lambda: open_own(path.with_name(f"{path.name}-frontends")))
         try:
             self.database = self._opened(path)
         except sqlite3.Error as error:
-            os.close(self._locks)
+            self._locks.close()
             raise ValueError(f"{path} cannot be used as a store of responses: {error}") from error
         except BaseException:
-            os.close(self._locks)
+            self._locks.close()
             raise
 
     def _opened(self, path: Path) -> sqlite3.Connection:
         deadline = time.monotonic() + BUSY_S
-        setting_up = os.open(f"/proc/self/fd/{self._locks}", os.O_RDWR | os.O_CLOEXEC)
+        again = f"/proc/self/fd/{self._locks.number}"
+        setting_up = OwnDescriptor(lambda: os.open(again, os.O_RDWR | os.O_CLOEXEC))
         try:
-            while not lock_byte(setting_up, SETTING_UP):
+            while not lock_byte(setting_up.number, SETTING_UP):
                 if time.monotonic() > deadline:
                     raise ValueError(f"another process has been setting {path} up for {BUSY_S:g} s")
                 time.sleep(PAUSE_S)
@@ -103,21 +105,21 @@ class StoreFile:
             try:
                 _set_up(database, path)
                 self.runner = _number(database)
-                lock_byte(self._locks, self.runner)
+                lock_byte(self._locks.number, self.runner)
             except BaseException:
                 database.close()
                 raise
             return database
         finally:
-            os.close(setting_up)
+            setting_up.close()
 
     def lives(self, runner: int) -> bool:
         """Whether the frontend of this number has the file open."""
-        return runner == self.runner or is_byte_locked(self._locks, runner)
+        return runner == self.runner or is_byte_locked(self._locks.number, runner)
 
     def close(self) -> None:
         self.database.close()
-        os.close(self._locks)
+        self._locks.close()
 
 
 def _set_up(database: sqlite3.Connection, path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import forked
 from serve_process import ROOT
 
 from blink import ring_claim
@@ -56,6 +57,16 @@ def test_each_worker_has_a_name_of_its_own(prefix: str) -> None:
     for claim in (second, third):
         claim.release()
     assert list(Path("/dev/shm").glob(f"blink-{prefix}-*")) == []
+
+
+def test_a_name_is_free_when_a_child_of_its_worker_lives_on(prefix: str) -> None:
+    first = RingClaim(prefix, "workers")
+    name = first.name
+    with forked():
+        first._descriptor.close()  # as when the worker is killed: its file stays
+        second = RingClaim(prefix, "workers")
+        assert second.name == name
+    second.release()
 
 
 def test_what_a_killed_worker_left_is_removed_by_the_next(prefix: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import forked
 
 from nic_frontend.store import database as module
 from nic_frontend.store.database import OVERHEAD, Database
@@ -282,6 +283,14 @@ def test_what_a_dead_frontend_computed_has_failed(opened: Open, path: Path) -> N
     assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
     with pytest.raises(NotContinued):
         one.history(ME, "a", 1000)
+
+
+def test_a_child_of_a_dead_frontend_computes_nothing(opened: Open, path: Path) -> None:
+    one, other = opened(), StoreFile(path)
+    with forked():
+        assert one._file.lives(other.runner)
+        other.close()
+        assert not one._file.lives(other.runner)
 
 
 def test_nothing_is_computed_for_ever(opened: Open) -> None:

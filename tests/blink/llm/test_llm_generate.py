@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fixtures import *  # noqa: F403
+from forked import forked
 from harness import StartBackend
 from limits import WAIT_S
 from mock_backend import MockBackend
@@ -265,6 +266,18 @@ def test_close_ends_what_other_threads_wait_for(start_backend: StartBackend, mak
     assert [str(error) for error in raised] == ["this LLM has been closed"]
     with pytest.raises(RuntimeError, match="this LLM has been closed"):
         llm.generate("x")
+
+
+def test_a_closed_model_gives_its_lease_back_whoever_has_been_forked(
+    start_backend: StartBackend, make_llm: MakeLLM
+) -> None:
+    backend = start_backend(n_leases=1)
+    first = make_llm(backend)
+    with forked():
+        first.close()
+        second = make_llm(backend)
+        (output,) = second.generate(PROMPT, SamplingParams(max_tokens=3), use_tqdm=False)
+        assert tokens_of(output) == [[4, 5, 6]]
 
 
 def test_a_model_that_nobody_has_any_more_gives_its_lease_back(
