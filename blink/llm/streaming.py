@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncGenerator, Iterable
 from concurrent.futures import CancelledError, Future
 from functools import cached_property
@@ -59,7 +60,7 @@ class AsyncLLM(Model):
     ) -> AsyncGenerator[RequestOutput, None]:
         """Continues the prompt. Each output has all of the answer so far, or what `output_kind` says; the
         last one is `finished`. Outputs that nobody waits for are combined. A caller that is cancelled, or
-        that leaves the loop, ends the request.
+        that leaves the loop, ends the request. Without a `request_id`, it gets one that no caller gives.
 
         Raises PromptError where it cannot be served, BackendError where that failed, ValueError where
         `request_id` is open already, and RuntimeError when nothing can be served.
@@ -107,8 +108,8 @@ class AsyncLLM(Model):
     ) -> AsyncGenerator[RequestOutput, None]:
         loop, engine = asyncio.get_running_loop(), self._engine
         engine.check()
-        number, question = self._number(question)
-        name = request_id if request_id is not None else str(number)
+        _, question = self._number(question)
+        name = request_id if request_id is not None else f"auto-{uuid.uuid4().hex}"
         if name in self._open:
             raise ValueError(
                 f"the request_id {name!r} is that of an open request: give another, or leave it out"

@@ -103,6 +103,23 @@ def test_abort_ends_a_stream_with_what_it_has(start_backend: StartBackend, model
     run(start_backend, model_dir, work, step_s=0.02)
 
 
+def test_a_callers_ids_may_be_numbers(start_backend: StartBackend, model_dir: Path) -> None:
+    """Beside requests that have none."""
+
+    async def work(llm: AsyncLLM, _: MockBackend) -> None:
+        params = SamplingParams(max_tokens=400)
+        ids = [str(i) for i in range(6)]
+        streams = [llm.generate(PROMPT, params, name) for i in ids for name in (i, None)]
+        found = [(await anext(stream)).request_id for stream in streams]
+        assert found[::2] == ids
+        assert len(set(found)) == len(found)
+        await llm.abort(found)
+        for stream in streams:
+            assert [output.finished async for output in stream][-1]
+
+    run(start_backend, model_dir, work, step_s=0.02)
+
+
 def test_far_more_streams_than_slots(start_backend: StartBackend, model_dir: Path) -> None:
     async def work(llm: AsyncLLM, _: MockBackend) -> None:
         found = await asyncio.gather(*(outputs_of(llm, [20 + i], max_tokens=5) for i in range(200)))
