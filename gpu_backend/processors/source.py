@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dis
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from gpu_backend.processors.called import TooMany, called_by, prints, python_function, raises
 from ringbuffer.abi import MAX_PROCESSORS
 from ringbuffer.model_file import one_line
 from ringbuffer.processors import NAME, NAME_FORM
@@ -70,13 +70,14 @@ def find(source: Source) -> FunctionType:
     """The function. Its module runs when it is imported. Raises ProcessorError."""
     try:
         module = _module(source.module)
-    except Exception as error:  # whatever somebody else's module raises
+    except (Exception, SystemExit) as error:  # whatever somebody else's module raises
         why = f"{type(error).__name__}: {one_line(str(error))}"
+        if isinstance(error, SystemExit):
+            why = f"it ends the program: {why.rstrip(': ')}"
         raise ProcessorError(
             f"{_whose(source)}: {one_line(source.module)} cannot be imported: {why}"
         ) from error
-    found = getattr(module, source.function, None)
-    found = getattr(found, "py_func", found)  # of one that is decorated with numba.njit
+    found = python_function(getattr(module, source.function, None))
     if not isinstance(found, FunctionType):
         what = "has no such name" if found is None else f"has a {type(found).__name__} of that name"
         raise ProcessorError(f"{_whose(source)}: {one_line(source.module)} {what}, and a function is needed")
@@ -87,16 +88,29 @@ def find(source: Source) -> FunctionType:
             f"{_whose(source)}: a logits processor is a function of ({', '.join(PARAMETERS)}), "
             f"and this one of ({', '.join(parameters)})"
         )
-    if any(instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(found)):
+    try:
+        for called in called_by(found):
+            _check(called, code, source)
+    except TooMany as error:
+        raise ProcessorError(f"{_whose(source)}: {error}") from None
+    return found
+
+
+def _check(called: CodeType, own: CodeType, source: Source) -> None:
+    """Raises ProcessorError where the code of what it calls, or its own, is none for a GPU."""
+    who = "it"
+    if called is not own:
+        place = f"{called.co_filename}:{called.co_firstlineno}"
+        who = f"'{one_line(called.co_name)}', which it calls ({one_line(place)}),"
+    if raises(called):
         raise ProcessorError(
-            f"{_whose(source)}: it raises an exception or asserts, and on a GPU nobody could catch that: "
+            f"{_whose(source)}: {who} raises an exception or asserts, and on a GPU nobody could catch that: "
             "return a logit in every case"
         )
-    if "print" in code.co_names:
+    if prints(called):
         raise ProcessorError(
-            f"{_whose(source)}: it prints, for every token of the vocabulary: leave that out"
+            f"{_whose(source)}: {who} prints, for every token of the vocabulary: leave that out"
         )
-    return found
 
 
 _VARIABLE = 0x04 | 0x08  # CO_VARARGS, CO_VARKEYWORDS

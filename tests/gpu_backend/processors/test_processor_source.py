@@ -11,8 +11,9 @@ import pytest
 from gpu_backend.abi import RECENT_TOKENS
 from gpu_backend.cuda.chip import HOPPER
 from gpu_backend.processors import trial
+from gpu_backend.processors.called import MOST_FUNCTIONS
 from gpu_backend.processors.loaded import NO_PROCESSORS, load
-from gpu_backend.processors.source import ProcessorError, Source, parse_sources
+from gpu_backend.processors.source import ProcessorError, Source, find, parse_sources
 from ringbuffer.abi import MAX_PROCESSORS
 from ringbuffer.processors import LONGEST_NAME, packed, unpacked
 
@@ -92,6 +93,74 @@ def test_a_function_that_cannot_run_is_refused_with_the_reason(
         load(parse_sources(f"bad={source}:f"), VOCAB, HOPPER)
 
 
+HELPERS = """
+import math
+import numba
+import numpy as np
+from numba.extending import register_jitable
+
+@numba.njit
+def clip(x):
+    {}
+    return x
+
+@register_jitable
+def twice(x):
+    return clip(x) + clip(x)
+
+def maker(helper):
+    def f(token, logit, position, recent, args):
+        return helper(logit)
+    return f
+
+of_closure = maker(clip)
+
+def direct(token, logit, position, recent, args):
+    return np.clip(twice(logit), np.float32(0), np.float32(1))
+
+def inner(token, logit, position, recent, args):
+    def g(x):
+        {}
+        return x
+    return g(logit)
+"""
+
+
+@pytest.mark.parametrize("name", ["direct", "of_closure", "inner"])
+@pytest.mark.parametrize(
+    ("line", "why"), [("assert x > -1e9", "raises an exception or asserts"), ("print(x)", "prints")]
+)
+def test_what_a_function_calls_is_searched_too(write: Write, name: str, line: str, why: str) -> None:
+    source = write(HELPERS.format(line, line))
+    helper = "g" if name == "inner" else "clip"
+    with pytest.raises(ProcessorError, match=rf"logits processor '{name}' .*: '{helper}', .*{why}"):
+        find(*parse_sources(f"{source}:{name}"))
+
+
+def test_a_modules_helpers_are_searched_too(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helpers = Path(write(HELPERS.format("print(x)", "pass"))).rename(tmp_path / "their_helpers.py")
+    monkeypatch.syspath_prepend(helpers.parent)
+    monkeypatch.delitem(sys.modules, helpers.stem, raising=False)
+    text = f"import {helpers.stem} as h\n{function('return h.clip(logit)')}"
+    with pytest.raises(ProcessorError, match=r"'clip', .* prints"):
+        find(*parse_sources(f"{write(text)}:f"))
+
+
+def test_helpers_that_only_compute_are_taken(write: Write) -> None:
+    """NumPy's, whose Python source raises, and one that calls itself."""
+    source = write(HELPERS.format("if x > 2: return clip(x - np.float32(1))", "pass"))
+    assert find(*parse_sources(f"{source}:direct")).__name__ == "direct"
+
+
+def test_helpers_without_an_end_are_refused(write: Write) -> None:
+    lines = [f"@njit\ndef h{i}(x):\n    return h{i + 1}(x)\n" for i in range(MOST_FUNCTIONS + 1)]
+    text = f"from numba import njit\n{''.join(lines)}\n{function('return h0(logit)')}"
+    with pytest.raises(ProcessorError, match=f"calls more than {MOST_FUNCTIONS} functions"):
+        find(*parse_sources(f"{write(text)}:f"))
+
+
 def test_a_function_that_does_not_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the trial meets it; else the step's time limit does."""
     source = write(function("while logit == logit:", "    logit += np.float32(0)", "return logit"))
@@ -104,6 +173,8 @@ def test_a_function_that_does_not_end_is_refused(write: Write, monkeypatch: pyte
     ("text", "why"),
     [
         ("x = 1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit('usage: x')", "cannot be imported: it ends the program: SystemExit: usage: x"),
+        ("raise SystemExit", "cannot be imported: it ends the program: SystemExit"),
         ("f = 3", "has a int of that name, and a function is needed"),
         ("g = 3", "has no such name"),
         (
