@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import os
 import secrets
 import socket
@@ -59,7 +60,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ring",
         metavar="NAME",
         type=checked(ring_name),
-        help="name of the ring between the planes (default: serve-PORT)",
+        help="name of the ring between the planes (default: serve-PORT, and with --uds one that follows"
+        " from the socket's path)",
     )
     group.add_argument(
         "--start-timeout",
@@ -101,11 +103,17 @@ def reserved_for(options: FrontendOptions) -> AbstractContextManager[socket.sock
     return reserve(options.host, options.port)
 
 
+def _of_socket(path: Path) -> str:
+    """What names the ring of the server at this socket, and of none at a socket of that name elsewhere."""
+    digest = hashlib.blake2b(os.fsencode(path.resolve()), digest_size=4).hexdigest()
+    return f"{path.stem}-{digest}"
+
+
 def supervisor_options(
     namespace: argparse.Namespace, directory: str, port: int, listener: socket.socket | None = None
 ) -> SupervisorOptions:
     """`listener`: the Unix socket that frontends accept from, in place of a port."""
-    ring = namespace.ring or f"serve-{namespace.uds.stem if listener else port}"
+    ring = namespace.ring or f"serve-{_of_socket(namespace.uds) if listener else port}"
     for_backend = public_name(namespace.model) | given(namespace, backend.FLAGS)
     for_frontend = given(namespace, frontend.FLAGS) | {"port": port}
     complete = defaults(FrontendOptions) | for_frontend

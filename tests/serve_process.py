@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -24,6 +25,9 @@ from ringbuffer.region import Region
 ROOT = Path(__file__).resolve().parent.parent
 
 
+_numbers = itertools.count()
+
+
 class ServeProcess:
     """`blink serve MODEL --device cpu --port 0` with further flags, run in `directory`. `log` is where its
     log goes if a flag says so; it may be renamed to a name that begins with its own.
@@ -41,6 +45,9 @@ class ServeProcess:
         log: Path | None = None,
     ) -> None:
         self._log = log
+        self._ring_of_socket = f"test-{os.getpid()}-{next(_numbers)}"
+        if any(flag.startswith("--uds") for flag in flags):
+            flags = (*flags, f"--ring={self._ring_of_socket}")
         descriptor, name = tempfile.mkstemp(prefix="blink-serve-", suffix=".log")
         self._output = Path(name)
         command = [str(python), "-m", "blink", "serve", model, "--device=cpu", "--port=0", *flags]
@@ -85,7 +92,8 @@ class ServeProcess:
 
     @property
     def ring(self) -> Path:
-        return Path(f"/dev/shm/blink-serve-{self.uds.stem if self.uds else self.url.rsplit(':', 1)[1]}")
+        name = self._ring_of_socket if self.uds else f"serve-{self.url.rsplit(':', 1)[1]}"
+        return Path(f"/dev/shm/blink-{name}")
 
     def region(self) -> contextlib.closing[Region]:
         return contextlib.closing(attach(self.ring))
