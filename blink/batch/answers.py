@@ -62,10 +62,14 @@ class Answers:
     def _go_on(self) -> None:
         """Reads what the file has, and cuts it off behind the last complete line of it."""
         with self._path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                where = f"{self._path}, line {number}"
+            number = 0
+            while beginning := file.readline(len(BEGINNING)):
+                where = f"{self._path}, line {(number := number + 1)}"
+                if not beginning.startswith(b"{"):  # the rest may be as long as a disk
+                    raise _no_answer(where)
+                line = beginning if beginning.endswith(b"\n") else beginning + file.readline()
                 if not line.endswith(b"\n"):
-                    if not line.startswith(BEGINNING[: len(line)]):
+                    if not BEGINNING.startswith(beginning):
                         raise _no_answer(where)
                     break
                 self._whole += len(line)

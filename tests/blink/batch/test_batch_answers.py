@@ -34,6 +34,15 @@ def index(tmp_path: Path) -> Index:
     return Index(path, 1000)
 
 
+def test_a_file_without_lines_is_not_read_to_its_end(tmp_path: Path, index: Index) -> None:
+    """Here a disk image, which has more than fits into memory."""
+    (path := tmp_path / "out.jsonl").touch()
+    os.truncate(path, 1 << 43)
+    with pytest.raises(CommandError, match=r"out\.jsonl, line 1 is no answer of a batch"):
+        Answers(path, index)
+    assert path.stat().st_size == 1 << 43
+
+
 def test_half_an_answer_is_taken_back(tmp_path: Path, index: Index) -> None:
     answers = Answers(path := tmp_path / "out.jsonl", index)
     answers.write(1, "a", 200, "r1", b"{}")
