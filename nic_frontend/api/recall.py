@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import secrets
 from collections.abc import Sequence
@@ -72,49 +73,61 @@ def _needs_store(name: str, instead: str) -> ApiError:
     )
 
 
-async def recall(request: ResponsesRequest, body: dict[str, Any], memory: Memory) -> Recalled:
-    """`body` is the request as it came.
-
-    Raises ApiError 400 or 404 where something is not there, does not belong to whoever asks, or is too much.
-    """
-    text = request.input if isinstance(request.input, str) else None
-    items = [InputItem(role="user", content=text)] if isinstance(request.input, str) else request.input
+async def recall(request: ResponsesRequest, memory: Memory) -> Recalled:
+    """Raises ApiError 400 or 404 where something is not there, belongs to somebody else, or is too much."""
+    text = request.input
+    items = [InputItem(role="user", content=text)] if isinstance(text, str) else text
     check_items(items)
-    thoughts = _opened(items, memory)
+    _open_sealed(items, memory)
     await asyncio.sleep(0)  # other calls' turn, as behind each step: there may be many items
-    references = {i: str(item.id) for i, item in enumerate(items) if item.type == "item_reference"}
+    references = _references(items)
     found = await _referred(references, memory)
     if not (is_stored(request, memory) or request.previous_response_id or references):
         return Recalled(items)
-    given = body["input"] if text is None else [{"role": "user", "content": text}]
-    own = await _written(given, thoughts, found)
+    own = await _written(items, found)
     earlier = await _history(request.previous_response_id, memory) if request.previous_response_id else []
     if earlier or references:
         items = await _read([*earlier, *(item.content for item in own)], memory)
     return Recalled(items, own)
 
 
-def _opened(items: Sequence[InputItem], memory: Memory) -> dict[int, str]:
-    """What was thought, by the items that brought it sealed, and which have it now."""
-    thoughts = {}
+def _open_sealed(items: Sequence[InputItem], memory: Memory) -> None:
+    """Gives the items that brought what was thought sealed the text of it."""
     for i, item in enumerate(items):
         if item.type != "reasoning" or item.encrypted_content is None:
             continue
         try:
-            thoughts[i] = memory.opened(item.encrypted_content)
+            item.content = [ReasoningText(memory.opened(item.encrypted_content))]
         except NotOpened as error:
             where = f"input[{i}].encrypted_content"
             raise bad_request(f"'{where}' {error}; leave the item out", where, "invalid_value") from None
-        item.content = [ReasoningText(thoughts[i])]
-    return thoughts
 
 
-async def _referred(references: dict[int, str], memory: Memory) -> dict[str, bytes]:
-    """The stored items of these ids, which stand by their places in the input."""
+def _references(items: Sequence[InputItem]) -> dict[str, int]:
+    """The ids of stored items that the input refers to, and where. Raises ApiError 400, as OpenAI does, for
+    one that comes twice: an id names one item of a response.
+    """
+    places: dict[str, int] = {}
+    for i, item in enumerate(items):
+        if item.type != "item_reference":
+            continue
+        first = places.setdefault(str(item.id), i)
+        if first != i:
+            raise bad_request(
+                f"Duplicate item found with id {shown(item.id)}, in 'input[{first}]' and 'input[{i}]'. "
+                "Remove duplicate items from your input and try again.",
+                f"input[{i}]",
+                "invalid_value",
+            )
+    return places
+
+
+async def _referred(references: dict[str, int], memory: Memory) -> dict[str, bytes]:
+    """The stored items of these ids, which stand with their places in the input."""
     if not references:
         return {}
     if memory.store is None:
-        where = f"input[{min(references)}]"
+        where = f"input[{min(references.values())}]"
         raise bad_request(
             f"'{where}' refers to a stored item, and this server stores none: send the item itself, as "
             f"clients do with 'store': false, or start the server with {FLAG}",
@@ -122,10 +135,10 @@ async def _referred(references: dict[int, str], memory: Memory) -> dict[str, byt
             "unsupported_parameter",
         )
     try:
-        for id in references.values():
+        for id in references:
             if not is_id(id):
                 raise Unknown(id)
-        return await memory.store.items(list(references.values()), memory.most_bytes)
+        return await memory.store.items(list(references), memory.most_bytes)
     except Unknown as error:
         raise ApiError(
             404,
@@ -170,20 +183,19 @@ def _too_long(what: str, param: str, memory: Memory) -> ApiError:
     )
 
 
-async def _written(given: list[Any], thoughts: dict[int, str], found: dict[str, bytes]) -> list[Item]:
-    """The request's items as they are stored: each has an id, and what was thought, or referred to."""
-    items, size = [], 0
-    for i, item in enumerate(given):
-        kind, id = item.get("type", "message"), item.get("id")
-        if kind == "item_reference":
+async def _written(given: Sequence[InputItem], found: dict[str, bytes]) -> list[Item]:
+    """The request's items as they are stored: with an id of their own each, and what was referred to."""
+    items, size, taken = list[Item](), 0, set(found)
+    for item in given:
+        id = item.id
+        if item.type == "item_reference":
+            assert id is not None
             items.append(Item(id, found[id]))
             continue
-        if not is_id(id):
-            id = new_id(kind)
-        whole = _complete(item, kind, id)
-        if i in thoughts:
-            whole["content"] = [{"type": "reasoning_text", "text": thoughts[i]}]
-        items.append(Item(id, as_json(whole)))
+        if id is None or not is_id(id) or id in taken:
+            id = new_id(item.type)
+        taken.add(id)
+        items.append(Item(id, as_json(_complete(item, id))))
         size += len(items[-1].content)
         if size > TURN_BYTES:
             size = 0
@@ -191,25 +203,41 @@ async def _written(given: list[Any], thoughts: dict[int, str], found: dict[str, 
     return items
 
 
-def _complete(item: dict[str, Any], kind: str, id: str) -> dict[str, Any]:
-    """An input item as clients find it again: with what they may leave out when they send it."""
-    whole = {**item, "type": kind, "id": id, "status": item.get("status") or "completed"}
-    if kind == "message" and isinstance(item["content"], str):
-        whole["content"] = [_part(item["role"], item["content"])]
-    if kind == "reasoning":
-        whole["summary"] = item.get("summary") or []
+def _complete(item: InputItem, id: str) -> dict[str, Any]:
+    """An input item as clients find it again: with what they may leave out when they send it, and without
+    members that mean nothing here, which could be of any size.
+    """
+    whole = {name: value for name, value in msgspec.to_builtins(item).items() if value is not None}
+    whole |= {"id": id, "status": item.status or "completed"}
+    if item.type == "reasoning":
+        whole.setdefault("summary", [])
+    if item.type == "message":
+        if isinstance(item.content, str):
+            kind = "output_text" if item.role == "assistant" else "input_text"
+            whole["content"] = [{"type": kind, "text": item.content}]
+        for part in whole["content"]:
+            if part["type"] == "output_text":
+                part["annotations"] = []
     return whole
 
 
-def _part(role: str, text: str) -> dict[str, Any]:
-    if role == "assistant":
-        return {"type": "output_text", "text": text, "annotations": []}
-    return {"type": "input_text", "text": text}
-
-
 def as_json(value: Any) -> bytes:
-    """A lone surrogate that came with the request becomes a JSON escape again."""
-    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
+    """A lone surrogate that came with the request becomes a JSON escape again, and a number that JSON cannot
+    write becomes null.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False)
+    return text.encode(errors="backslashreplace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_finite(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 async def _read(contents: list[bytes], memory: Memory) -> list[InputItem]:

@@ -62,7 +62,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         logprobs=_told(request),
         controls=await controls_of(common, served),
     )
-    recalled = await recall(request, body, served.memory)
+    recalled = await recall(request, served.memory)
     await asyncio.sleep(0)
     listed = _tools(request, recalled.items)
     tools = [tool for given, where in listed for tool in functions_of(given, schema.FunctionTool, *where)]

@@ -69,8 +69,8 @@ class Database:
                 ),
             ).lastrowid  # fmt: skip
             assert number is not None
-            self._insert_items(number, 0, record.inputs, is_output=False)
-            self._insert_items(number, len(record.inputs), record.outputs, is_output=True)
+            self._insert_items(number, owner, 0, record.inputs, is_output=False)
+            self._insert_items(number, owner, len(record.inputs), record.outputs, is_output=True)
             self._make_room()
 
     def begun(self, id: str) -> None:
@@ -84,11 +84,11 @@ class Database:
         said = sum(len(item.content) for item in ending.outputs)
         with self._writing():
             found = self._database.execute(
-                "SELECT number, body FROM responses WHERE id = ? AND status IN (?, ?)", (id, *OPEN)
+                "SELECT number, owner, body FROM responses WHERE id = ? AND status IN (?, ?)", (id, *OPEN)
             ).fetchone()
             if found is None:
                 return
-            number, before = found
+            number, owner, before = found
             body = before if ending.body is None else ending.body
             grown = said + len(ending.outputs) * OVERHEAD + len(body) - len(before)
             self._database.execute(
@@ -99,7 +99,7 @@ class Database:
             first = self._database.execute(
                 "SELECT coalesce(max(place) + 1, 0) FROM items WHERE response = ?", (number,)
             ).fetchone()[0]
-            self._insert_items(number, first, ending.outputs, is_output=True)
+            self._insert_items(number, owner, first, ending.outputs, is_output=True)
             self._make_room()
 
     def read(self, owner: bytes, id: str) -> bytes:
@@ -197,24 +197,24 @@ class Database:
             return [item.content for number, *_ in reversed(chain) for item in self._items(number, "1")]
 
     def items(self, owner: bytes, ids: Sequence[str], most: int) -> dict[str, bytes]:
-        """The items of these ids. Raises Unknown, and TooLong where they have more than `most` bytes."""
+        """The items of these ids, each of which is asked for once: the newest of those that have it.
+
+        Raises Unknown, and TooLong where they have more than `most` bytes.
+        """
         found: dict[str, bytes] = {}
         size = 0
-        for some in _in_parts(ids):
-            marks = ", ".join("?" * len(some))
-            rows = self._database.execute(
-                "SELECT items.id, items.content FROM items JOIN responses ON number = response"
-                f" WHERE owner = ? AND used >= ? AND items.id IN ({marks}) ORDER BY number",
-                (owner, self._since(), *some),
-            )
-            for id, content in rows:
-                size += len(content) - len(found.get(id, b""))
-                if size > most:
-                    raise TooLong
-                found[id] = content
         for id in ids:
-            if id not in found:
+            newest = self._database.execute(
+                "SELECT content FROM items JOIN responses ON number = response"
+                " WHERE items.owner = ? AND items.id = ? AND used >= ? ORDER BY response DESC LIMIT 1",
+                (owner, id, self._since()),
+            ).fetchone()
+            if newest is None:
                 raise Unknown(id)
+            size += len(newest[0])
+            if size > most:
+                raise TooLong
+            found[id] = newest[0]
         return found
 
     def sweep(self) -> None:
@@ -273,10 +273,12 @@ class Database:
         )
         return [Item(*row) for row in rows]
 
-    def _insert_items(self, number: int, first: int, items: Sequence[Item], *, is_output: bool) -> None:
+    def _insert_items(
+        self, number: int, owner: bytes, first: int, items: Sequence[Item], *, is_output: bool
+    ) -> None:
         self._database.executemany(
-            "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
-            [(number, place, is_output, *item) for place, item in enumerate(items, first)],
+            "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)",
+            [(number, place, is_output, owner, *item) for place, item in enumerate(items, first)],
         )
 
     def _make_room(self) -> int:

@@ -12,7 +12,7 @@ from ringbuffer.byte_lock import is_byte_locked, lock_byte
 from ringbuffer.own_descriptor import OwnDescriptor
 
 APPLICATION = 0x424C4E4B  # "BLNK" in the file's header, so that no other program's database is taken for one
-VERSION = 1  # of the tables
+VERSION = 2  # of the tables
 BUSY_S = 5.0  # that a write waits for those of other frontends
 PAUSE_S = 0.01
 SETTING_UP = 0  # the byte that is locked while the tables are made; the others are runners'
@@ -39,11 +39,12 @@ CREATE TABLE items (
     response INTEGER NOT NULL REFERENCES responses (number) ON DELETE CASCADE,
     place INTEGER NOT NULL,
     is_output INTEGER NOT NULL,
-    id TEXT NOT NULL,
+    owner BLOB NOT NULL,     -- that of the response
+    id TEXT NOT NULL,        -- clients choose it: of a response's items alone it is the only one
     content BLOB NOT NULL,   -- JSON
     UNIQUE (response, place)
 );
-CREATE INDEX items_by_id ON items (id);
+CREATE UNIQUE INDEX items_by_id ON items (owner, id, response);
 CREATE TABLE owners (owner BLOB PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER response_comes AFTER INSERT ON responses BEGIN
     INSERT INTO owners VALUES (new.owner, new.size)

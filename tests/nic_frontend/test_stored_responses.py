@@ -74,6 +74,12 @@ def stored(pair: list[Kept], speak: Speak, failed: Callable[[], bool], tmp_path:
             one.rest(failed())
 
 
+def thought_of(size: int) -> dict[str, Any]:
+    """An item of so many bytes, of which the prompt has nothing."""
+    told = [{"type": "reasoning_text", "text": "x"}]
+    return {"type": "reasoning", "content": told, "summary": [{"type": "summary_text", "text": "a" * size}]}
+
+
 def post(frontend: Frontend, **body: Any) -> httpx.Response:
     answer = frontend.client.post("/v1/responses", json={"input": "hi", **body})
     assert answer.status_code == 200, answer.text
@@ -198,6 +204,50 @@ def test_input_items(stored: Stored) -> None:
     assert frontend.client.get(f"/v1/responses/{id}/input_items?after=other").status_code == 404
 
 
+def test_pages_end_where_items_have_one_id(stored: Stored) -> None:
+    frontend = stored("x")
+    items = [{"role": "user", "content": f"n{n}", "id": "same"} for n in range(3)]
+    first = post(frontend, input=items).json()["id"]
+    found: list[str] = []
+    page = get(frontend, first, "/input_items?order=asc&limit=1")
+    while len(found) < 4:
+        found += [item["content"][0]["text"] for item in page["data"]]
+        if not page["has_more"]:
+            break
+        page = get(frontend, first, f"/input_items?order=asc&limit=1&after={page['last_id']}")
+    assert found == ["n0", "n1", "n2"]
+    reference = {"type": "item_reference", "id": "same"}
+    inline = {"role": "user", "content": "mine", "id": "same"}
+    second = post(frontend, input=[inline, reference]).json()["id"]
+    ids = [item["id"] for item in get(frontend, second, "/input_items")["data"]]
+    assert len(set(ids)) == 2
+    error = error_of(frontend.client.post("/v1/responses", json={"input": [reference, reference]}), 400)
+    assert error["message"].startswith("Duplicate item found with id 'same'")
+    assert error["param"] == "input[1]"
+
+
+def test_what_means_nothing_is_not_stored(stored: Stored) -> None:
+    frontend = stored("x")
+    part = {"type": "output_text", "text": "a", "annotations": [], "more": "b" * 1000}
+    tool = {"type": "function", "name": "f", "parameters": {"default": float("nan"), "most": 1e300 * 1e10}}
+    body = {
+        "input": [
+            {"role": "assistant", "content": [part], "note": float("nan")},
+            {"type": "additional_tools", "tools": [tool]},
+            {"role": "user", "content": "b"},
+        ]
+    }
+    answer = frontend.client.post(
+        "/v1/responses", content=json.dumps(body), headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 200, answer.text
+    listed = frontend.client.get(f"/v1/responses/{answer.json()['id']}/input_items?order=asc").text
+    said, tools, _ = json.loads(listed, parse_constant=pytest.fail)["data"]
+    assert said["content"] == [{"type": "output_text", "text": "a", "annotations": []}]
+    assert "note" not in said
+    assert tools["tools"][0]["parameters"] == {"default": None, "most": None}
+
+
 def test_a_key_does_not_find_what_is_anothers(stored: Stored, tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text(
@@ -248,13 +298,13 @@ def test_a_conversation_is_as_long_as_a_body_may_be(stored: Stored) -> None:
 
 def test_texts_that_utf_8_cannot_write_are_stored(stored: Stored) -> None:
     frontend = stored("x")
-    items = [{"role": "user", "content": "Köln \u2028", "id": "\ud800", "note": "\ud800"}]
+    items = [{"role": "user", "content": "Köln \u2028", "id": "\ud800", "status": "\ud800"}]
     body = json.dumps({"input": items, "metadata": {"a": "\ud800"}})
     json_type = {"content-type": "application/json"}
     told = frontend.client.post("/v1/responses", content=body, headers=json_type).json()
     (found,) = get(frontend, told["id"], "/input_items")["data"]
     assert found["content"] == [{"type": "input_text", "text": "Köln \u2028"}]
-    assert (found["type"], found["note"], found["status"]) == ("message", "\ud800", "completed")
+    assert (found["type"], found["status"]) == ("message", "\ud800")
     assert get(frontend, told["id"])["metadata"] == {"a": "\ud800"}
     post(frontend, previous_response_id=told["id"])
     assert "Köln" in prompt(frontend)
@@ -399,7 +449,7 @@ def test_inputs_that_wait_for_their_answers_are_bounded(stored: Stored) -> None:
     frontend = stored("x", body_memory_bytes=80_000)
     bodies, tracker = frontend.service.bodies, frontend.service.tracker
     frontend.backend.stalled.set()
-    large = [{"role": "user", "content": "x", "note": "a" * 60_000}]
+    large = [thought_of(60_000), {"role": "user", "content": "x"}]
     asked = [threading.Thread(target=post, args=(frontend,), kwargs={"input": text}) for text in (large, "x")]
     for n_open, one in enumerate(asked, 1):
         one.start()
