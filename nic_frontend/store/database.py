@@ -15,6 +15,7 @@ from nic_frontend.store.records import (
     Bounds,
     Ending,
     Item,
+    NoRoom,
     NotCancelled,
     NotContinued,
     Page,
@@ -25,9 +26,11 @@ from nic_frontend.store.records import (
 
 LONGEST_CHAIN = 4096  # responses that continue each other
 OVERHEAD = 512  # bytes that a response or an item takes beside its content, in rows and indices
-SWEPT = 100  # responses that are deleted at once: others write between such deletions
+SWEPT = 100  # responses that are deleted at once, and the bytes: others have their turns between such rounds
+SWEPT_BYTES = 8 << 20
 TOUCHED_S = 60.0  # how far `used` may lie behind
 IDS = 500  # that are looked up at once
+MAY_GO = f"(status NOT IN {OPEN} OR until < :now)"  # nobody computes it any more
 
 CHAIN = """
 WITH RECURSIVE chain (number, previous, status, said, depth) AS (
@@ -52,26 +55,32 @@ class Database:
         self._database = file.database
         self._bounds = bounds
 
-    def insert(self, owner: bytes, record: Record) -> None:
-        """Keeps a response, and drops others until all are within the bounds."""
+    def insert(self, owner: bytes, record: Record, freed: int = 0) -> int | None:
+        """Keeps a response where there is room for it. Else it drops others, a moment long, and returns how
+        many bytes it has `freed` by now: it is to be called again, with these. Raises NoRoom.
+        """
         said = sum(len(item.content) for item in (*record.inputs, *record.outputs))
         rows = len(record.inputs) + len(record.outputs) + 1
         now, runner, until = time.time(), None, None
         if record.within_s is not None:
             runner, until = self._file.runner, now + record.within_s
+        size = said + len(record.body) + rows * OVERHEAD
         with self._writing():
+            missing = self._make_room(owner, size, freed)
+            if missing is not None:
+                return missing
             number = self._database.execute(
                 "INSERT INTO responses (id, owner, previous, status, runner, until, body, said, size, used)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     record.id, owner, record.previous, record.status, runner, until, record.body, said,
-                    said + len(record.body) + rows * OVERHEAD, now,
+                    size, now,
                 ),
             ).lastrowid  # fmt: skip
             assert number is not None
             self._insert_items(number, owner, 0, record.inputs, is_output=False)
             self._insert_items(number, owner, len(record.inputs), record.outputs, is_output=True)
-            self._make_room()
+        return None
 
     def begun(self, id: str) -> None:
         """A response in the background has its first token."""
@@ -79,18 +88,23 @@ class Database:
             "UPDATE responses SET status = 'in_progress' WHERE id = ? AND status = 'queued'", (id,)
         )
 
-    def finish(self, id: str, ending: Ending) -> None:
-        """Of a response in the background, unless it was cancelled or deleted meanwhile."""
+    def finish(self, id: str, ending: Ending, freed: int = 0) -> int | None:
+        """Of a response in the background, unless it was cancelled or deleted meanwhile. Makes room as
+        `insert` does, and returns the same.
+        """
         said = sum(len(item.content) for item in ending.outputs)
         with self._writing():
             found = self._database.execute(
                 "SELECT number, owner, body FROM responses WHERE id = ? AND status IN (?, ?)", (id, *OPEN)
             ).fetchone()
             if found is None:
-                return
+                return None
             number, owner, before = found
             body = before if ending.body is None else ending.body
             grown = said + len(ending.outputs) * OVERHEAD + len(body) - len(before)
+            missing = self._make_room(owner, grown, freed)
+            if missing is not None:
+                return missing
             self._database.execute(
                 "UPDATE responses SET status = ?, error = ?, body = ?, said = said + ?, size = size + ?,"
                 " used = ? WHERE number = ?",
@@ -100,17 +114,18 @@ class Database:
                 "SELECT coalesce(max(place) + 1, 0) FROM items WHERE response = ?", (number,)
             ).fetchone()[0]
             self._insert_items(number, owner, first, ending.outputs, is_output=True)
-            self._make_room()
+        return None
 
     def read(self, owner: bytes, id: str) -> bytes:
         """The response as JSON. Raises Unknown."""
-        number, status, _ = self._found(owner, id)
-        body, error = self._database.execute(
-            "SELECT body, error FROM responses WHERE number = ?", (number,)
-        ).fetchone() or (b"", None)
+        number, _, _ = self._found(owner, id)
+        with self._reading():
+            status, body, error = self._database.execute(
+                "SELECT status, body, error FROM responses WHERE number = ?", (number,)
+            ).fetchone() or ("", b"", None)
+            outputs = self._items(number, "is_output")
         if not body:
             raise Unknown(id)  # it was deleted just now
-        outputs = self._items(number, "is_output")
         parts = (
             body[:-1], b', "status": "', status.encode(), b'", "error": ', error or b"null", b', "output": [',
             b", ".join(item.content for item in outputs), b"]}",
@@ -217,23 +232,40 @@ class Database:
             found[id] = newest[0]
         return found
 
-    def sweep(self) -> None:
-        """Deletes responses that are too old, and those for which there is no room, as where the file was
-        allowed to be larger before.
+    def sweep(self) -> bool:
+        """Deletes some of the responses that are too old, and of those for which there is no room, as where
+        the file was allowed to be larger before. Returns whether there may be more.
         """
-        while True:
-            with self._writing():
-                deleted = self._database.execute(
-                    "DELETE FROM responses WHERE number IN"
-                    " (SELECT number FROM responses WHERE used < ? ORDER BY used LIMIT ?)",
-                    (self._since(), SWEPT),
-                ).rowcount
-                deleted += self._make_room()
-            if deleted < SWEPT:
-                return
+        n, freed = 0, 0
+        with self._writing():
+            old = self._database.execute(
+                "SELECT number, size FROM responses WHERE used < ? ORDER BY used LIMIT ?",
+                (self._since(), SWEPT),
+            ).fetchall()
+            for number, size in old:
+                if freed < SWEPT_BYTES:
+                    self._drop(number)
+                    n, freed = n + 1, freed + size
+            while n < SWEPT and freed < SWEPT_BYTES and not self._fits(0):
+                found = self._least_needed(None, 0)
+                if found is None:
+                    break
+                number, size = found
+                self._drop(number)
+                n, freed = n + 1, freed + size
+        return n >= SWEPT or freed >= SWEPT_BYTES
 
     def close(self) -> None:
         self._file.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """All that is read is of one moment."""
+        self._database.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._database.execute("COMMIT")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -281,20 +313,54 @@ class Database:
             [(number, place, is_output, owner, *item) for place, item in enumerate(items, first)],
         )
 
-    def _make_room(self) -> int:
-        """Whoever has most loses what it has used least of late, so nobody drives others' responses out.
-        Returns how many responses were deleted: at most SWEPT.
+    def _make_room(self, owner: bytes, size: int, freed: int) -> int | None:
+        """None where there is room for `size` bytes of this owner, or as much was `freed` for them: where the
+        file was allowed to be larger before, it gets no larger. Else what was freed by now. Raises NoRoom.
         """
-        for deleted in range(SWEPT):
-            if self._one("SELECT coalesce(sum(bytes), 0) FROM owners") <= self._bounds.size:
-                return deleted
-            owner = self._one("SELECT owner FROM owners ORDER BY bytes DESC LIMIT 1")
-            self._database.execute(
-                "DELETE FROM responses WHERE number ="
-                " (SELECT number FROM responses WHERE owner = ? ORDER BY used, number LIMIT 1)",
-                (owner,),
-            )
-        return SWEPT
+        if size <= 0 or self._fits(size):
+            return None
+        if size > self._bounds.size:
+            raise NoRoom
+        before = freed
+        for _ in range(SWEPT):
+            if freed >= size or self._fits(size):
+                return None
+            if freed - before >= SWEPT_BYTES:
+                break
+            found = self._least_needed(owner, size)
+            if found is None:
+                raise NoRoom
+            number, bytes_of_it = found
+            self._drop(number)
+            freed += bytes_of_it
+        return freed
+
+    def _fits(self, size: int) -> bool:
+        return bool(self._one("SELECT coalesce(sum(bytes), 0) FROM owners") + size <= self._bounds.size)
+
+    def _least_needed(self, owner: bytes | None, size: int) -> tuple[int, int] | None:
+        """Number and size of the response that makes room for `size` bytes of this owner, or None. Whoever
+        has most, these among it, loses what it has used least of late, so nobody drives others' responses
+        out. What is still computed stays.
+        """
+        owners = self._database.execute(
+            "SELECT owner, bytes FROM owners WHERE owner IS NOT ?1"
+            " UNION ALL SELECT ?1, ?2 + coalesce((SELECT bytes FROM owners WHERE owner = ?1), 0)"
+            " ORDER BY 2 DESC",
+            (owner, size),
+        )
+        for most, _ in owners:
+            found: tuple[int, int] | None = self._database.execute(
+                f"SELECT number, size FROM responses WHERE owner = :owner AND {MAY_GO}"
+                " ORDER BY used, number LIMIT 1",
+                {"owner": most, "now": time.time()},
+            ).fetchone()
+            if found is not None or most == owner:
+                return found
+        return None
+
+    def _drop(self, number: int) -> None:
+        self._database.execute("DELETE FROM responses WHERE number = ?", (number,))
 
     def _one(self, query: str) -> Any:
         return self._database.execute(query).fetchone()[0]

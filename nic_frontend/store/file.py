@@ -65,7 +65,10 @@ def open_own(path: Path) -> int:
     Raises ValueError where it is something else, and OSError.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(path, flags, 0o600)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a directory: name a file in it") from None
     state = os.fstat(descriptor)
     if stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077:
         return descriptor
@@ -102,7 +105,10 @@ class StoreFile:
                 if time.monotonic() > deadline:
                     raise ValueError(f"another process has been setting {path} up for {BUSY_S:g} s")
                 time.sleep(PAUSE_S)
-            database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            # With a folder, none is one of SQLite's own names, such as ":memory:".
+            database = sqlite3.connect(
+                path.absolute(), timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
             try:
                 _set_up(database, path)
                 self.runner = _number(database)

@@ -82,3 +82,7 @@ class NotCancelled(Exception):
 
 class TooLong(Exception):
     """More than may be read at once."""
+
+
+class NoRoom(Exception):
+    """Others may not lose as much as would have to go, or more is to be kept than may be in all."""

@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 from nic_frontend.errors import unavailable
 from nic_frontend.store.database import Database
 from nic_frontend.store.file import StoreFile
-from nic_frontend.store.records import Bounds, Ending, Page, Record
+from nic_frontend.store.records import Bounds, Ending, NoRoom, Page, Record
 from ringbuffer.model_file import one_line
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,17 @@ class Store:
             return await loop.run_in_executor(self._executor, call, self._database)
         except sqlite3.Error as error:
             _refuse(error)
+        except NoRoom:
+            log.warning("a response was not stored: there is no room for it (--store-size)")
+            raise unavailable(
+                "the store of responses has no room for this one (--store-size); retry shortly"
+            ) from None
+
+    async def make_room_for(self, call: Callable[[Database, int], int | None]) -> None:
+        """Calls it until there was room, with the bytes that were freed. Others' calls come in between."""
+        freed: int | None = 0
+        while freed is not None:
+            freed = await self.ask(partial(_with_freed, call, freed))
 
     def of(self, owner: bytes) -> OwnResponses:
         return OwnResponses(self, owner)
@@ -55,7 +66,8 @@ class Store:
         """Deletes what is too old, for as long as the frontend serves."""
         while True:
             try:
-                await self.ask(Database.sweep)
+                while await self.ask(Database.sweep):
+                    pass  # others' calls come in between
             except Exception as error:
                 log.warning("old responses were not deleted: %s", error)
             await asyncio.sleep(SWEEP_S)
@@ -74,10 +86,10 @@ class OwnResponses:
         self._owner = owner
 
     async def insert(self, record: Record) -> None:
-        await self._store.ask(lambda database: database.insert(self._owner, record))
+        await self._store.make_room_for(lambda database, freed: database.insert(self._owner, record, freed))
 
     async def finish(self, id: str, ending: Ending) -> None:
-        await self._store.ask(lambda database: database.finish(id, ending))
+        await self._store.make_room_for(lambda database, freed: database.finish(id, ending, freed))
 
     async def read(self, id: str) -> bytes:
         return await self._store.ask(lambda database: database.read(self._owner, id))
@@ -97,6 +109,10 @@ class OwnResponses:
 
     async def items(self, ids: list[str], most: int) -> dict[str, bytes]:
         return await self._store.ask(lambda database: database.items(self._owner, ids, most))
+
+
+def _with_freed(call: Callable[[Database, int], T], freed: int, database: Database) -> T:
+    return call(database, freed)
 
 
 def _refuse(error: sqlite3.Error) -> NoReturn:

@@ -23,6 +23,7 @@ from nic_frontend.store.records import (
     Bounds,
     Ending,
     Item,
+    NoRoom,
     NotCancelled,
     NotContinued,
     Record,
@@ -189,17 +190,90 @@ def test_whoever_has_most_makes_room(opened: Open) -> None:
     assert 5 < len(kept) < 9
 
 
-def test_a_file_that_was_allowed_more(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def insert(one: Database, owner: bytes, record: Record) -> int:
+    """Keeps it, however often it has to be tried. Returns how often that is."""
+    freed: int | None = 0
+    n = 0
+    while freed is not None:
+        freed, n = one.insert(owner, record, freed), n + 1
+    return n
+
+
+def kept_bytes(path: Path) -> int:
+    found = sqlite3.connect(path).execute("SELECT sum(bytes) FROM owners").fetchone()[0]
+    assert isinstance(found, int)
+    return found
+
+
+def test_a_file_that_was_allowed_more(opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = opened()
     for n in range(20):
         one.insert(ME, record(f"r{n}", inputs=[item(f"r{n}-in", 10_000)]))
+    before = kept_bytes(path)
     less = opened(Bounds(50_000, 1e6))
     monkeypatch.setattr(module, "SWEPT", 3)
-    less.insert(ME, record("new"))
-    assert sum(is_kept(less, f"r{n}") for n in range(20)) == 17
-    less.sweep()
+    insert(less, ME, record("new"))
+    assert sum(is_kept(less, f"r{n}") for n in range(20)) == 19, "it makes room for itself alone"
+    assert kept_bytes(path) <= before
+    rounds = 1
+    while less.sweep():
+        rounds += 1
+    assert rounds == 6
     assert [n for n in range(20) if is_kept(less, f"r{n}")] == [16, 17, 18, 19]
     assert is_kept(less, "new")
+
+
+def test_many_small_ones_make_room_for_a_large_one(
+    opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SWEPT", 10)
+    one = opened(Bounds(500_000, 1e6))
+    for n in range(300):
+        insert(one, ME, record(f"r{n}"))
+    for n in range(3):
+        rounds = insert(one, ME, record(f"large{n}", inputs=[item("large", 200_000)]))
+        assert rounds > 5 or n == 2
+        assert kept_bytes(path) <= 500_000
+    assert [n for n in range(3) if is_kept(one, f"large{n}")] == [1, 2]
+
+
+def test_large_ones_are_deleted_one_by_one(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SWEPT_BYTES", 30_000)
+    one = opened()
+    for n in range(10):
+        one.insert(ME, record(f"r{n}", inputs=[item("large", 20_000)]))
+    less = opened(Bounds(50_000, 1e6))
+    assert less.sweep()
+    assert sum(is_kept(less, f"r{n}") for n in range(10)) == 8
+
+
+def test_what_is_computed_stays(opened: Open) -> None:
+    one = opened(Bounds(100_000, 1e6))
+    one.insert(ME, waiting("slow", inputs=[item("slow-in", 10_000)]))
+    for n in range(20):
+        insert(one, ME, record(f"r{n}", inputs=[item("large", 10_000)]))
+    assert json.loads(one.read(ME, "slow"))["status"] == "queued"
+    one.finish("slow", Ending("completed"))
+    for n in range(20):
+        insert(one, ME, record(f"s{n}", inputs=[item("large", 10_000)]))
+    assert not is_kept(one, "slow")
+
+
+def test_where_everything_is_computed_there_is_no_room(opened: Open) -> None:
+    one = opened(Bounds(100_000, 1e6))
+    one.insert(YOU, record("yours"))
+    for n in range(8):
+        one.insert(ME, waiting(f"r{n}", inputs=[item("in", 10_000)]))
+    with pytest.raises(NoRoom):
+        insert(one, ME, record("more", inputs=[item("in", 20_000)]))
+    with pytest.raises(NoRoom):
+        insert(one, ME, record("alone too large", inputs=[item("in", 100_000)]))
+    with pytest.raises(NoRoom):
+        one.finish("r0", Ending("completed", outputs=[item("out", 20_000)]))
+    one.finish("r0", Ending("failed", error=b"{}"))
+    assert json.loads(one.read(ME, "r0"))["status"] == "failed"
+    assert one.read(YOU, "yours")
+    insert(one, YOU, record("more", inputs=[item("in", 10_000)]))
 
 
 def is_kept(one: Database, id: str) -> bool:
@@ -232,10 +306,26 @@ def test_what_is_old_is_gone_unless_it_was_continued(opened: Open, monkeypatch: 
     assert is_kept(one, "a")
     assert not is_kept(one, "b")
     monkeypatch.setattr(module, "SWEPT", 1)
-    one.sweep()
+    while one.sweep():
+        pass
     assert one.items(ME, ["a-in"], 1000)
     now -= 200
     assert not is_kept(one, "b"), "it was deleted, and not only passed over"
+
+
+def test_what_is_read_is_of_one_moment(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = opened(), opened()
+    one.insert(ME, waiting("a"))
+    one.begun("a")
+    found = Database._items
+
+    def late(database: Database, *asked: Any) -> list[Item]:
+        other.finish("a", Ending("completed", outputs=[item("out")]))
+        return found(database, *asked)
+
+    monkeypatch.setattr(Database, "_items", late)
+    told = json.loads(one.read(ME, "a"))
+    assert (told["status"], told["output"]) == ("in_progress", [])
 
 
 def test_in_the_background(opened: Open) -> None:
@@ -356,6 +446,15 @@ def test_files_that_are_no_store(path: Path, what: str) -> None:
         sqlite3.connect(path).execute("CREATE TABLE x (y)")
     with pytest.raises((OSError, ValueError), match=str(path)):
         StoreFile(path)
+
+
+def test_no_name_is_one_of_sqlites_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, other = (Database(StoreFile(Path(":memory:")), PLENTY) for _ in range(2))
+    one.insert(ME, record("a"))
+    assert other.read(ME, "a")
+    one.close()
+    other.close()
 
 
 def test_many_frontends_start_at_once(path: Path) -> None:
