@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from nic_frontend.api.chat import parse_chat
 from nic_frontend.api.completion import parse_completion
 from nic_frontend.api.fields import parse_object
 from nic_frontend.api.job import Job, Parser
+from nic_frontend.api.keep import Kept
 from nic_frontend.api.messages import count_tokens, parse_messages
 from nic_frontend.api.render import render_chat, render_completion
 from nic_frontend.api.responses import parse_response
@@ -190,7 +191,7 @@ class Endpoints:
                 param="model", code="model_not_found",
             )  # fmt: skip
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _body(self, scope: Scope, receive: Receive) -> AsyncIterator[tuple[dict[str, Any], Body]]:
         """The request's object, and the memory that it came in, which counts until nobody needs it any more.
         Raises ApiError 429 before it is read where the request's key has used up a limit.
@@ -252,16 +253,26 @@ class Endpoints:
 
     async def _answer(self, job: Job, compute: Compute, receive: Receive, send: Send) -> None:
         """While the client waits, or in the background."""
-        service = self._service
-        if job.kept is not None and job.kept.in_background:
-            assert service.background is not None
-            queued = await service.background.begin(job.kept, compute)
-            await respond_json(send, 200, queued, job.warning_headers())
-            return
-        with service.bodies.new() as waiting:
-            if job.kept is not None:  # its input is stored with its answer, and is in memory until then
-                waiting.grow(job.kept.input_bytes)
+        if job.kept is None:
             await compute(receive, send)
+            return
+        with contextlib.ExitStack() as waiting:  # for a slot: its input is stored then
+            waiting.enter_context(self._service.bodies.new()).grow(job.kept.input_bytes)
+            job.kept.on_begun = waiting.close
+            await self._answer_stored(job, job.kept, compute, receive, send)
+
+    async def _answer_stored(
+        self, job: Job, kept: Kept, compute: Compute, receive: Receive, send: Send
+    ) -> None:
+        if kept.in_background:
+            assert self._service.background is not None
+            await self._service.background.begin(kept, compute)
+            await respond_json(send, 200, kept.state(), job.warning_headers())
+            return
+        try:
+            await compute(receive, send)
+        finally:
+            await kept.forget()
 
     def _requests(self, job: Job, arrived: float, client: int) -> list[Request]:
         """One request per choice. Raises ApiError 400 when their prompts are too long together."""

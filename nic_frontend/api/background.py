@@ -37,26 +37,23 @@ class Background:
         self._store = store
         self._running: dict[str, tuple[Kept, asyncio.Task[None]]] = {}
 
-    async def begin(self, kept: Kept, compute: Compute) -> dict[str, Any]:
-        """The response as it is queued, when its request has a slot. Raises ApiError where it gets none."""
-        queued = await kept.queue()
+    async def begin(self, kept: Kept, compute: Compute) -> None:
+        """Returns when its request has a slot, and it is stored. Raises ApiError where that cannot be."""
         task = asyncio.create_task(self._compute(kept, compute))
         self._running[kept.id] = kept, task
         task.add_done_callback(lambda _: self._running.pop(kept.id))
-        submitted = asyncio.create_task(kept.is_submitted.wait())
-        await asyncio.wait((task, submitted), return_when=asyncio.FIRST_COMPLETED)
-        submitted.cancel()
-        if not kept.is_submitted.is_set():
+        begun = asyncio.create_task(kept.is_begun.wait())
+        await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+        if not kept.is_begun.is_set():
             await task
-        return queued
 
     async def _compute(self, kept: Kept, compute: Compute) -> None:
-        """Raises ApiError only where the request was never submitted."""
+        """Raises ApiError only where it was never stored, and nobody knows its id."""
         try:
             await compute(_stays, _reads)
         except ApiError as error:
-            if not kept.is_submitted.is_set():
-                await kept.forget()
+            if not kept.is_begun.is_set():
                 raise
             failure = error
         except Exception:
@@ -74,15 +71,15 @@ class Background:
         told: set[str] = set()
         while True:
             await asyncio.sleep(LOOK_S)
-            waiting = {id: one for id, one in self._running.items() if not one[0].ended}
+            waiting = {id: one for id, one in self._running.items() if one[0].is_open}
             try:
-                begun = {id for id, (kept, _) in waiting.items() if kept.has_begun}
+                begun = {id for id, (kept, _) in waiting.items() if kept.has_answered}
                 for id in begun - told:
                     await self._store.begun(id)
                 told = begun
                 for id in await self._store.unwanted(list(waiting)) if waiting else ():
                     kept, task = waiting[id]
-                    if not kept.ended:
+                    if kept.is_open:
                         task.cancel()
             except ApiError as error:
                 log.warning("responses in the background were not looked after: %s", error)

@@ -47,6 +47,8 @@ class Call:
         outcome = "error"
         try:
             await self._choices.submit()
+            if self._job.kept is not None:
+                await self._job.kept.begin()
             if self._job.parameters.stream:
                 await self._stream(send, self._job.answer)
             else:

@@ -1,10 +1,11 @@
-"""How a response gets into the store: as a whole when it is complete, or, in the background, step by step."""
+"""How a response gets into the store: when its request has a slot, and again with its answer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from nic_frontend.api.answer import Usage
 from nic_frontend.api.responses_answer import ResponsesAnswer, failure_of
 from nic_frontend.errors import ApiError
 from nic_frontend.http.long_json import pieces
-from nic_frontend.store.records import Ending, Item, Record
+from nic_frontend.store.records import Ending, Item, Record, Unknown
 from nic_frontend.store.store import OwnResponses
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ SLACK_S = 60.0  # beyond the time that a response may take, until nobody believe
 
 
 class Kept:
-    """One response. `within_s` is how long it may take in the background; None: its client waits for it."""
+    """One response. `within_s` is how long it may take; its client waits for it, or not: `in_background`."""
 
     def __init__(
         self,
@@ -29,18 +30,19 @@ class Kept:
         answer: ResponsesAnswer,
         previous: str | None,
         inputs: list[Item],
-        within_s: float | None,
+        within_s: float,
+        *,
+        in_background: bool,
     ) -> None:
         self._store = store
         self._answer = answer
         self._previous = previous
         self._inputs = inputs
         self._within_s = within_s
-        self.ended = False  # in the background: nothing more is to be done for it
-
-    @property
-    def in_background(self) -> bool:
-        return self._within_s is not None
+        self.in_background = in_background
+        self.is_begun = asyncio.Event()  # it has a slot, and its input is stored, or cannot be
+        self.is_open = False  # it is in the store, and its answer is not
+        self.on_begun: Callable[[], None] = lambda: None  # its input needs no memory any more
 
     @property
     def id(self) -> str:
@@ -52,51 +54,70 @@ class Kept:
         return sum(len(item.content) for item in self._inputs)
 
     @property
-    def is_submitted(self) -> asyncio.Event:
-        return self._answer.is_submitted
-
-    @property
-    def has_begun(self) -> bool:
+    def has_answered(self) -> bool:
         """A token has come."""
         return bool(self._answer.parts.listed)
 
-    async def queue(self) -> dict[str, Any]:
-        """The response, of which nothing is known yet. Raises ApiError 503 where it cannot be stored."""
-        assert self._within_s is not None
-        response = self._answer.state("queued")
-        _, body, _ = await taken_apart(response)
-        record = Record(
-            self.id, "queued", body, self._previous, self._within_s + SLACK_S, self._inputs
-        )  # fmt: skip
-        await self._store.insert(record)
-        self._inputs = []
-        return response
+    def state(self) -> dict[str, Any]:
+        """The response, of which nothing is known yet."""
+        return self._answer.state("queued" if self.in_background else "in_progress")
 
-    async def keep(self, usage: Usage) -> None:
-        """The response is complete. One whose client waits is worth more to it than its record is: where it
-        cannot be stored, it says so. In the background, ApiError 503 is raised then.
+    async def begin(self) -> None:
+        """Its request has a slot. A client that waits gets its answer also where that cannot be stored; the
+        answer says so. In the background, ApiError 503 is raised then.
         """
-        status, body, outputs = await taken_apart(self._answer.whole(usage))
-        if self.in_background:
-            self.ended = True
-            await self._store.finish(self.id, Ending(status, body, outputs=outputs))
-            return
-        record = Record(self.id, status, body, self._previous, None, self._inputs, outputs)
+        status, body, _ = await taken_apart(self.state())
+        record = Record(
+            self.id, status, body, self._previous, self._within_s + SLACK_S, self._inputs,
+            in_background=self.in_background,
+        )  # fmt: skip
         try:
             await self._store.insert(record)
+            self.is_open = True
         except ApiError:
+            if self.in_background:
+                raise
             self._answer.stored = False
+        except asyncio.CancelledError:
+            self.is_open = True  # it may have been kept all the same
+            raise
+        self._inputs = []
+        self.on_begun()
+        self.is_begun.set()
+
+    async def keep(self, usage: Usage) -> None:
+        """The response is complete. Raises as `begin` does."""
+        if not self.is_open:
+            return
+        status, body, outputs = await taken_apart(self._answer.whole(usage))
+        self.is_open = False
+        try:
+            await self._store.finish(self.id, Ending(status, body, outputs=outputs))
+        except ApiError:
+            if self.in_background:
+                raise
+            self.is_open, self._answer.stored = True, False
+        except asyncio.CancelledError:
+            self.is_open = not self.in_background
+            raise
 
     async def fail(self, error: ApiError) -> None:
         """In the background."""
-        self.ended = True
+        self.is_open = False
         failure = json.dumps(failure_of(error)).encode()
         await self._store.finish(self.id, Ending("failed", error=failure))
 
     async def forget(self) -> None:
-        """In the background: it was never submitted, and nobody knows its id."""
-        self.ended = True
-        await self._store.delete(self.id)
+        """Its client has left, or was told that it failed or is not stored. One that is complete stays."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        try:
+            await self._store.delete(self.id)
+        except Unknown:
+            pass  # its client has deleted it, or it was never kept
+        except ApiError as error:
+            log.warning("the response %s, which has no answer, stays in the store: %s", self.id, error)
 
 
 async def taken_apart(response: dict[str, Any]) -> tuple[str, bytes, list[Item]]:

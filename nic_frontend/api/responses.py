@@ -135,8 +135,10 @@ def _kept(
     """Where the response is stored."""
     if memory.store is None or not answer.stored:
         return None
-    within_s = memory.within_s if request.background else None
-    return Kept(memory.store, answer, request.previous_response_id, recalled.own, within_s)
+    return Kept(
+        memory.store, answer, request.previous_response_id, recalled.own, memory.within_s,
+        in_background=bool(request.background),
+    )  # fmt: skip
 
 
 def _end(request: ResponsesRequest) -> PromptEnd:

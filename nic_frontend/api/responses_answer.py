@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections import defaultdict
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from nic_frontend.api.answer import Control, Events, Usage, compact
+from nic_frontend.api.answer import Events, Usage, compact
 from nic_frontend.api.block_answer import BlockAnswer
 from nic_frontend.api.logprobs import TokenTexts, Told, Words, chat_entries, entries_of
 from nic_frontend.api.parameters import Parameters
@@ -20,7 +19,6 @@ from nic_frontend.errors import ApiError
 from nic_frontend.http.long_json import pieces
 from nic_frontend.parsing.answer_splitter import AnswerSplitter
 from nic_frontend.parsing.delta import CallStart, Delta, Reasoning, Text
-from nic_frontend.ring.request import Request
 
 Item = dict[str, Any]
 PREFIXES = {Text: "msg_", Reasoning: "rs_", CallStart: "fc_"}
@@ -49,7 +47,6 @@ class ResponsesAnswer(BlockAnswer):
         self._told: dict[int, list[Told]] = defaultdict(list)  # by part
         self._sequence = 0
         self._ids: list[str] = []  # of the items
-        self.is_submitted = asyncio.Event()
         self.stored = False  # where it is found again by its id
         self.sealed: Callable[[str], str | None] | None = None  # thoughts, for clients that bring them back
         self._seals: dict[int, str | None] = {}  # of what was thought, by part
@@ -82,10 +79,6 @@ class ResponsesAnswer(BlockAnswer):
     @property
     def id(self) -> str:
         return str(self._response["id"])
-
-    def begin(self, requests: list[Request], control: Control) -> None:
-        super().begin(requests, control)
-        self.is_submitted.set()
 
     def _event(self, kind: str, **fields: Any) -> str:
         self._sequence += 1

@@ -70,11 +70,12 @@ class Database:
             if missing is not None:
                 return missing
             number = self._database.execute(
-                "INSERT INTO responses (id, owner, previous, status, runner, until, body, said, size, used)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO responses"
+                " (id, owner, previous, status, background, runner, until, body, said, size, used)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    record.id, owner, record.previous, record.status, runner, until, record.body, said,
-                    size, now,
+                    record.id, owner, record.previous, record.status, record.in_background, runner, until,
+                    record.body, said, size, now,
                 ),
             ).lastrowid  # fmt: skip
             assert number is not None
@@ -89,7 +90,7 @@ class Database:
         )
 
     def finish(self, id: str, ending: Ending, freed: int = 0) -> int | None:
-        """Of a response in the background, unless it was cancelled or deleted meanwhile. Makes room as
+        """Of a response that was not complete, unless it was cancelled or deleted meanwhile. Makes room as
         `insert` does, and returns the same.
         """
         said = sum(len(item.content) for item in ending.outputs)
@@ -162,11 +163,11 @@ class Database:
 
         Raises Unknown, and NotCancelled for one that is not in the background or has ended otherwise.
         """
-        number, status, runner = self._found(owner, id)
+        number, status, background = self._found(owner, id)
         if status == "cancelled":
             return
-        if status not in OPEN:
-            raise NotCancelled(status, runner is not None)
+        if status not in OPEN or not background:
+            raise NotCancelled(status, background)
         changed = self._database.execute(
             "UPDATE responses SET status = 'cancelled' WHERE number = ? AND status IN (?, ?)", (number, *OPEN)
         )
@@ -282,22 +283,25 @@ class Database:
     def _since(self) -> float:
         return time.time() - self._bounds.age_s
 
-    def _found(self, owner: bytes, id: str) -> tuple[int, str, int | None]:
-        """Number, status and runner. Raises Unknown. One whose frontend has died has failed."""
+    def _found(self, owner: bytes, id: str) -> tuple[int, str, bool]:
+        """Number, status, and whether it is in the background. Raises Unknown. One whose frontend has died
+        has failed.
+        """
         found = self._database.execute(
-            "SELECT number, status, runner, until FROM responses WHERE id = ? AND owner = ? AND used >= ?",
+            "SELECT number, status, background, runner, until FROM responses"
+            " WHERE id = ? AND owner = ? AND used >= ?",
             (id, owner, self._since()),
         ).fetchone()
         if found is None:
             raise Unknown(id)
-        number, status, runner, until = found
+        number, status, background, runner, until = found
         if status not in OPEN or (self._file.lives(runner) and time.time() < until):
-            return number, status, runner
+            return number, status, bool(background)
         self._database.execute(
             "UPDATE responses SET status = 'failed', error = ? WHERE number = ? AND status IN (?, ?)",
             (LOST, number, *OPEN),
         )
-        return number, "failed", runner
+        return number, "failed", bool(background)
 
     def _items(self, number: int, condition: str) -> list[Item]:
         rows = self._database.execute(

@@ -25,7 +25,8 @@ CREATE TABLE responses (
     owner BLOB NOT NULL,
     previous TEXT,           -- the id of the response that this one continues
     status TEXT NOT NULL,
-    runner INTEGER,          -- the frontend that computes it in the background
+    background INTEGER NOT NULL,
+    runner INTEGER,          -- the frontend that computes it, where it was not complete at once
     until REAL,              -- when that must have ended: seconds of time.time
     error BLOB,              -- JSON, of one that failed
     body BLOB NOT NULL,      -- the response as a JSON object, without status, error and output

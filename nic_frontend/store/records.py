@@ -23,20 +23,23 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """A response as it is put into the store. `body` is a JSON object without status, error and output."""
+    """A response as it is put into the store. `body` is a JSON object without status, error and output.
+    `within_s` is how long one may take that is not complete yet.
+    """
 
     id: str
     status: str
     body: bytes
     previous: str | None = None
-    within_s: float | None = None  # of one in the background: how long it may take
+    within_s: float | None = None
     inputs: list[Item] = field(default_factory=list)
     outputs: list[Item] = field(default_factory=list)
+    in_background: bool = False
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a response in the background has ended. `body` is None where the first one still says all."""
+    """How a response has ended that was not complete. `body` is None where the first one still says all."""
 
     status: str
     body: bytes | None = None

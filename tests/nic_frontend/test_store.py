@@ -65,7 +65,7 @@ def record(id: str, previous: str | None = None, **more: Any) -> Record:
 
 
 def waiting(id: str, **more: Any) -> Record:
-    return record(id, status="queued", outputs=[], within_s=100.0, **more)
+    return record(id, status="queued", outputs=[], within_s=100.0, in_background=True, **more)
 
 
 def ids(contents: list[bytes]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import sqlite3
 import threading
@@ -26,7 +28,9 @@ from typed_sse import typed_events
 
 from nic_frontend.api.schema import answers
 from nic_frontend.api.schema.checked import checked
+from nic_frontend.ring.request_tracker import RequestTracker
 from nic_frontend.store.database import Database
+from nic_frontend.store.records import NoRoom
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
@@ -445,22 +449,108 @@ def test_an_answer_outlives_its_store(stored: Stored, monkeypatch: pytest.Monkey
     assert "disk is full" in error["message"]
 
 
-def test_inputs_that_wait_for_their_answers_are_bounded(stored: Stored) -> None:
+def test_inputs_take_memory_until_there_is_a_slot(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     frontend = stored("x", body_memory_bytes=80_000)
     bodies, tracker = frontend.service.bodies, frontend.service.tracker
     frontend.backend.stalled.set()
     large = [thought_of(60_000), {"role": "user", "content": "x"}]
-    asked = [threading.Thread(target=post, args=(frontend,), kwargs={"input": text}) for text in (large, "x")]
-    for n_open, one in enumerate(asked, 1):
+    asked = [threading.Thread(target=post, args=(frontend,), kwargs={"input": large}) for _ in range(3)]
+    for n_open, one in enumerate(asked[:2], 1):
         one.start()
-        wait_until(partial(lambda n: tracker.n_open == n, n_open))
-    assert 40_000 < bodies.held < 50_000
+        wait_until(partial(lambda n: tracker.n_open == n and bodies.held == 0, n_open))
+    submit, may_go = RequestTracker.submit, threading.Event()
+
+    async def waits(*asked: Any) -> None:
+        while not may_go.is_set():
+            await asyncio.sleep(0.01)
+        await submit(*asked)
+
+    monkeypatch.setattr(RequestTracker, "submit", waits)
+    asked[2].start()
+    wait_until(lambda: 40_000 < bodies.held < 50_000)
     error = error_of(frontend.client.post("/v1/responses", json={"input": large}), 503)
     assert "too large together" in error["message"]
+    may_go.set()
+    wait_until(lambda: tracker.n_open == 3 and bodies.held == 0)
     frontend.backend.stalled.clear()
     for one in asked:
         one.join(WAIT_S)
-    wait_until(lambda: bodies.held == 0)
+
+
+class Streaming:
+    """A response whose stream has begun."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        self._open = contextlib.ExitStack()
+        asked = {"input": "hi", "stream": True}
+        answer = self._open.enter_context(frontend.client.stream("POST", "/v1/responses", json=asked))
+        self._lines = (line[6:] for line in answer.iter_lines() if line.startswith("data: "))
+        self.id = str(json.loads(next(self._lines))["response"]["id"])
+
+    def last(self) -> Any:
+        with self._open:
+            return json.loads(list(self._lines)[-1])
+
+    def leave(self) -> None:
+        self._open.close()
+
+
+def test_a_stream_is_found_while_it_is_computed(stored: Stored) -> None:
+    frontend = stored("It rains. " * 200)
+    frontend.backend.step_s = 0.05
+    stream = Streaming(frontend)
+    found = get(frontend, stream.id)
+    assert (found["status"], found["background"], found["output"]) == ("in_progress", False, [])
+    error = error_of(frontend.client.post(f"/v1/responses/{stream.id}/cancel"), 400)
+    assert error["message"] == "Cannot cancel a synchronous response."
+    body = {"input": "x", "previous_response_id": stream.id}
+    assert "in_progress" in error_of(frontend.client.post("/v1/responses", json=body), 400)["message"]
+    stream.leave()
+    wait_until(lambda: frontend.client.get(f"/v1/responses/{stream.id}").status_code == 404)
+
+
+def test_what_is_deleted_while_it_is_computed_stays_away(stored: Stored) -> None:
+    frontend = stored("It rains. " * 4)
+    frontend.backend.step_s = 0.02
+    stream = Streaming(frontend)
+    assert frontend.client.delete(f"/v1/responses/{stream.id}").json()["deleted"]
+    assert stream.last()["type"] == "response.completed"
+    assert frontend.client.get(f"/v1/responses/{stream.id}").status_code == 404
+
+
+def test_what_fails_while_its_client_waits_is_not_stored(stored: Stored) -> None:
+    frontend = stored("It rains. " * 200, request_timeout_s=1.0)
+    frontend.backend.step_s = 0.05
+    stream = Streaming(frontend)
+    assert stream.last()["type"] == "response.failed"
+    wait_until(lambda: frontend.client.get(f"/v1/responses/{stream.id}").status_code == 404)
+
+
+def test_what_gets_no_slot_drives_nobody_out(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontend = stored("x", slot_wait_s=0.05)
+    frontend.backend.stalled.set()
+    asked = {"input": "x", "background": True}
+    wait_until(lambda: frontend.client.post("/v1/responses", json=asked).status_code == 429)
+    monkeypatch.setattr(Database, "insert", pytest.fail)
+    for background in (True, False):
+        body = {"input": "x", "background": background}
+        error_of(frontend.client.post("/v1/responses", json=body), 429)
+    frontend.backend.stalled.clear()
+
+
+def test_an_answer_that_finds_no_room_is_not_stored(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontend = stored("It rains.")
+
+    def is_full(*_: Any) -> None:
+        raise NoRoom
+
+    monkeypatch.setattr(Database, "finish", is_full)
+    told = post(frontend).json()
+    assert told["store"] is False
+    wait_until(lambda: frontend.client.get(f"/v1/responses/{told['id']}").status_code == 404)
+    id = post(frontend, background=True).json()["id"]
+    monkeypatch.undo()
+    assert get(frontend, id)["status"] != "completed"
 
 
 def test_without_a_store(speak: Speak) -> None:
