@@ -25,6 +25,7 @@ INPUT_ITEMS = RESPONSE + "/input_items"
 MOST_ITEMS = 100  # of one answer
 USUAL_ITEMS = 20
 MOST_QUERIES = 32
+SENT_PER_S = 256 << 20  # bytes that are found and sent in a second of a processor
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -55,7 +56,7 @@ class ResponseEndpoints:
                 "stream",
                 "unsupported_parameter",
             )
-        await respond(send, 200, await self._found(scope, lambda own, id: own.read(id)))
+        await self._send(scope, send, await self._found(scope, lambda own, id: own.read(id)))
 
     async def _delete(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._found(scope, lambda own, id: own.delete(id))
@@ -67,7 +68,7 @@ class ResponseEndpoints:
         except NotCancelled as error:
             kind = f"response that is already {error.status}" if error.background else "synchronous response"
             raise bad_request(f"Cannot cancel a {kind}.", "response_id", "invalid_value") from None
-        await respond(send, 200, await self._found(scope, lambda own, id: own.read(id)))
+        await self._send(scope, send, await self._found(scope, lambda own, id: own.read(id)))
 
     async def _input_items(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = queries(scope)
@@ -79,7 +80,17 @@ class ResponseEndpoints:
         page = await self._found(scope, lambda own, id: own.inputs(id, after, most, newest_first=newest))
         first, last = (page.items[0].id, page.items[-1].id) if page.items else (None, None)
         head = {"object": "list", "first_id": first, "last_id": last, "has_more": page.has_more}
-        await respond(send, 200, with_data(head, [item.content for item in page.items]))
+        await self._send(scope, send, with_data(head, [item.content for item in page.items]))
+
+    async def _send(self, scope: Scope, send: Send, found: bytes) -> None:
+        """It counts as bodies do until its client has taken it. Its key pays and is not refused: it may ask
+        for what it has in the background while that is all that it may have open.
+        """
+        service, key = self._service, record_of(scope).key
+        with service.bodies.new() as held, service.budgets.working(key, admitted=True) as pay:
+            held.grow(len(found))
+            pay(len(found) / SENT_PER_S, False)
+            await respond(send, 200, found)
 
     async def _found(self, scope: Scope, ask: Callable[[OwnResponses, str], Awaitable[T]]) -> T:
         """What `ask` finds among the responses of whoever asks. Raises ApiError 404."""

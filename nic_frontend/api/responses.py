@@ -37,6 +37,7 @@ from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 from nic_frontend.grammar.content import Content
 from nic_frontend.templates.prompt_end import PromptEnd
+from ringbuffer.model_file import shown
 
 T = TypeVar("T")
 
@@ -52,6 +53,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     body = with_typed_choice(body)
     request = checked(body, ResponsesRequest)
     await asyncio.sleep(0)  # other calls' turn, as behind each step: there may be many items and tools
+    _check_metadata(request.metadata or {})
     check_memory(request, served.memory)
     common = in_common(request)
     parameters = parse(
@@ -83,6 +85,21 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
         [*warnings, *prompt.warnings],
         kept=kept,
     )
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    """Raises ApiError 400 for a name or a value that is too long."""
+    for name, value in metadata.items():
+        for what, text, longest in (
+            ("a name", name, schema.LONGEST_NAME),
+            (f"a value, of {shown(name)},", value, schema.LONGEST_VALUE),
+        ):
+            if len(text) > longest:
+                raise bad_request(
+                    f"'metadata' has {what} of {len(text)} characters, and may have such of {longest}",
+                    "metadata",
+                    "invalid_value",
+                )
 
 
 async def _conversation(

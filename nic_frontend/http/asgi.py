@@ -91,7 +91,9 @@ def too_large(limit: int) -> ApiError:
 async def respond(send: Send, status: int, body: bytes, headers: list[Header] | None = None) -> None:
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*(headers or [JSON]), length]})
-    await send({"type": "http.response.body", "body": body})
+    for start in range(0, max(1, len(body)), PIECE):  # each waits until the client has taken those before it
+        end = start + PIECE
+        await send({"type": "http.response.body", "body": body[start:end], "more_body": end < len(body)})
 
 
 def encoded(headers: dict[str, str]) -> list[Header]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fixtures import ring_of_its_own
-from fuzz.large_shapes import LISTS, MAPS, PIECES, RESPONSES, SIZE, Place, text, within
+from fuzz.large_shapes import LISTS, PIECES, RESPONSES, SIZE, Place, text, within
 from harness import Frontend
 from limits import WAIT_S
 from mock_backend import MockBackend
@@ -27,7 +27,6 @@ CASES = {
     "items": LISTS["items"],
     "calls and results": LISTS["calls and results as items"],
     "values in items": Place(RESPONSES, "input", within("[", lambda n: ",".join([VALUES] * n), "]")),
-    "metadata": MAPS["metadata"],
     **{
         f"{name} of an item": Place(
             RESPONSES, "input", within('[{"role":"user","content":"x","more":', text(piece), "}]")

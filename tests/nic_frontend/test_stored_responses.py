@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import sqlite3
 import threading
 import time
@@ -343,6 +344,19 @@ def test_in_the_background_it_is_told_when_it_begins(stored: Stored) -> None:
     wait_until(lambda: get(frontend, id)["status"] == "in_progress")
 
 
+def test_a_key_that_may_have_one_open_asks_for_it(stored: Stored, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[[key]]\nname = "a"\nkey = "key-of-a-"\nconcurrent = 1\n', encoding="utf-8")
+    frontend = stored("It rains.", api_keys=keys)
+    frontend.client.headers["authorization"] = "Bearer key-of-a-"
+    frontend.backend.stalled.set()
+    id = post(frontend, background=True).json()["id"]
+    error_of(frontend.client.post("/v1/responses", json={"input": "x"}), 429)
+    assert get(frontend, id)["status"] == "queued"
+    frontend.backend.stalled.clear()
+    assert ended(frontend, id)["status"] == "completed"
+
+
 def test_what_is_cut_off_in_the_background(stored: Stored) -> None:
     frontend = stored("It rains now.")
     id = post(frontend, background=True, max_output_tokens=2).json()["id"]
@@ -551,6 +565,44 @@ def test_an_answer_that_finds_no_room_is_not_stored(stored: Stored, monkeypatch:
     id = post(frontend, background=True).json()["id"]
     monkeypatch.undo()
     assert get(frontend, id)["status"] != "completed"
+
+
+def test_what_a_client_does_not_take_is_counted(stored: Stored) -> None:
+    size = 12 << 20
+    frontend = stored("x", max_body_bytes=size + 10_000, body_memory_bytes=2 * size)
+    bodies = frontend.service.bodies
+    id = post(frontend, input=[thought_of(size), {"role": "user", "content": "x"}]).json()["id"]
+    wait_until(lambda: bodies.held == 0)
+    url = httpx.URL(frontend.url)
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        slow.connect((url.host, url.port))
+        slow.sendall(f"GET /v1/responses/{id}/input_items HTTP/1.1\r\nhost: {url.host}\r\n\r\n".encode())
+        wait_until(lambda: bodies.held > size - (1 << 20))
+        assert post(frontend).json()["status"] == "completed", "small ones are in nobody's way"
+        more = frontend.client.get(f"/v1/responses/{id}/input_items")
+        assert more.status_code == 503 or len(more.content) > size
+        taken = 0
+        while taken < size:
+            taken += len(slow.recv(1 << 20))
+    wait_until(lambda: bodies.held == 0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({str(n): "x" for n in range(17)}, "at most 16 items"),
+        ({"x" * 65: "x"}, "a name of 65 characters"),
+        ({"x": "x" * 513}, "a value, of 'x', of 513 characters"),
+    ],
+)
+def test_metadata_is_bounded(stored: Stored, metadata: dict[str, str], message: str) -> None:
+    frontend = stored("x")
+    most = {f"{n:064}": "x" * 512 for n in range(16)}
+    assert post(frontend, metadata=most).json()["metadata"] == most
+    error = error_of(frontend.client.post("/v1/responses", json={"input": "x", "metadata": metadata}), 400)
+    assert message in error["message"]
+    assert error["param"] == "metadata"
 
 
 def test_without_a_store(speak: Speak) -> None:

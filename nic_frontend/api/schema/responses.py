@@ -57,6 +57,17 @@ Tool = Annotated[
 ]
 
 
+# As at OpenAI: metadata come back with each answer, and are stored with it.
+MOST_METADATA, LONGEST_NAME, LONGEST_VALUE = 16, 64, 512
+Metadata = Annotated[
+    dict[str, str],
+    Meta(
+        max_length=MOST_METADATA,
+        description=f"Names of up to {LONGEST_NAME} characters, with values of up to {LONGEST_VALUE}.",
+    ),
+]
+
+
 class InputItem(Struct, kw_only=True):
     """A message, a call, the result of one, what was thought, a stored item's id, or tools. Its type decides
     which fields it needs.
@@ -127,7 +138,7 @@ class ResponsesRequest(ModelSampling, kw_only=True):
     store: bool | None = None
     previous_response_id: Id | None = None
     background: bool | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Metadata | None = None
     include: list[str] | None = None
     top_logprobs: Likeliest | None = None
     seed: Seed | None = None
