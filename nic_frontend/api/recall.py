@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 import secrets
 from collections.abc import Sequence
@@ -186,7 +185,7 @@ def _too_long(what: str, param: str, memory: Memory) -> ApiError:
 async def _written(given: Sequence[InputItem], found: dict[str, bytes]) -> list[Item]:
     """The request's items as they are stored: with an id of their own each, and what was referred to."""
     items, size, taken = list[Item](), 0, set(found)
-    for item in given:
+    for i, item in enumerate(given):
         id = item.id
         if item.type == "item_reference":
             assert id is not None
@@ -195,7 +194,7 @@ async def _written(given: Sequence[InputItem], found: dict[str, bytes]) -> list[
         if id is None or not is_id(id) or id in taken:
             id = new_id(item.type)
         taken.add(id)
-        items.append(Item(id, as_json(_complete(item, id))))
+        items.append(Item(id, as_json(_complete(item, id), f"input[{i}]")))
         size += len(items[-1].content)
         if size > TURN_BYTES:
             size = 0
@@ -221,23 +220,19 @@ def _complete(item: InputItem, id: str) -> dict[str, Any]:
     return whole
 
 
-def as_json(value: Any) -> bytes:
-    """A lone surrogate that came with the request becomes a JSON escape again, and a number that JSON cannot
-    write becomes null.
+def as_json(value: Any, where: str) -> bytes:
+    """A lone surrogate that came with the request becomes a JSON escape again. Raises ApiError 400 for a
+    number that JSON cannot write.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False)
+        raise bad_request(
+            f"'{where}' has a number that JSON does not have: NaN, or one that is too large for a double",
+            where,
+            "invalid_value",
+        ) from None
     return text.encode(errors="backslashreplace")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_finite(member) for member in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 async def _read(contents: list[bytes], memory: Memory) -> list[InputItem]:
