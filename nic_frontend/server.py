@@ -137,8 +137,6 @@ class Server(uvicorn.Server):
                 TlsAcceptor(listener, self._secured, self._certificate, self._connections)
                 for listener in sockets or []
             ]
-        gc.collect()
-        gc.freeze()  # what lives until the end need not be looked at by collections on the token path
         self._collections = FullCollections(time.monotonic())
         if self._ready is not None and self.started:
             self._ready()
@@ -244,6 +242,8 @@ def serve(
             )  # fmt: skip
 
         def announce() -> None:
+            gc.collect()
+            gc.freeze()  # what lives as long as this process need not be looked at on the token path
             where = address_of(listener, tls=options.tls_cert is not None)
             log.info("serving %s on %s", service.model, where)
             if ready is not None:
