@@ -118,13 +118,13 @@ def report_ready(ready_fd: int | None) -> None:
 @cache
 def _lease() -> tuple[int, int]:
     """The pipe of this process: children read its first end, and nobody inherits the second, which so closes
-    with this process. A process that is forked from this one has no part in it."""
+    with this process. A process that is forked from this one makes a pipe of its own; it keeps the first end
+    of this one, which some event loops fork it to hand on."""
     ends = os.pipe()
 
     def forget() -> None:
         _lease.cache_clear()
-        for end in ends:
-            os.close(end)
+        os.close(ends[1])
 
     os.register_at_fork(after_in_child=forget)
     return ends

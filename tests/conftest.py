@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -41,6 +42,14 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C does what it does in a program: workers of pytest-xdist ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -212,7 +212,7 @@ class Bench:
         shape = (rows, sizes.k, sizes.n, sizes.epilogue)
         if rows <= SKINNY_MAX_ROWS:
             rooms = self._target.rooms(False)
-            cuts = skinny_cuts(*shape, self._target.multiprocessors, rooms, WORD)
+            cuts = skinny_cuts(*shape, self._target.multiprocessors, rooms, WORD // FP8.n_bits)
             return [self._cut(sizes, rows, "fp8", cut) for cut in cuts]
         found = []
         for name, form in QUANTIZATIONS.items():

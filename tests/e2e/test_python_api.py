@@ -204,9 +204,15 @@ try:
     llm.generate(["x"] * 3, SamplingParams(max_tokens=1000000, ignore_eos=True, n=2), use_tqdm=False)
 except GenerationError as error:
     print(error, flush=True)
+class Bar:
+    format_dict = {"elapsed": 1.0}
+    def update(self, n):
+        print("one is answered", flush=True)
+    def close(self):
+        pass
 endless = [SamplingParams(max_tokens=5)] + [SamplingParams(max_tokens=2000, ignore_eos=True)] * 2000
 try:
-    llm.generate(["x"] * 2001, endless, use_tqdm=False)
+    llm.generate(["x"] * 2001, endless, use_tqdm=lambda **of: Bar())
 except GenerationError as error:
     print(error.outputs[0].finished, len(error.errors), error, flush=True)
 try:
@@ -217,12 +223,13 @@ except RuntimeError as error:
     with script(asks, tmp_path) as (process, started):
         assert process.stdout is not None
         assert "'max_tokens' asks for 1000000" in process.stdout.readline()
-        time.sleep(0.5)
+        assert process.stdout.readline() == "one is answered\n"
         for pid in filter(is_backend, started):
             os.kill(pid, signal.SIGKILL)
         told, _ = process.communicate(timeout=WAIT_S)
-        assert told.splitlines()[0].startswith("True 2000 prompt 1: the backend was killed by SIGKILL")
-        assert told.splitlines()[1] == "the backend was killed by SIGKILL"
+        lines = [line for line in told.splitlines() if line != "one is answered"]
+        assert lines[0].startswith("True 2000 prompt 1: the backend was killed by SIGKILL")
+        assert lines[1] == "the backend was killed by SIGKILL"
 
 
 def test_what_does_not_start_is_told_and_leaves_nothing() -> None:

@@ -161,6 +161,7 @@ def n_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_and_sigterm_end_in_order(
     start_backend: StartBackend, model_dir: Path, requests: Lines, capfd: pytest.CaptureFixture[str]
 ) -> None:

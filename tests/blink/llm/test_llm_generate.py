@@ -228,6 +228,7 @@ def test_a_running_event_loop_is_left_alone(start_backend: StartBackend, make_ll
     assert tokens_of(asyncio.run(cell())[0]) == [[4, 5]]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_cancels_what_is_open(start_backend: StartBackend, make_llm: MakeLLM) -> None:
     backend = start_backend(step_s=0.05)
     llm = make_llm(backend)
