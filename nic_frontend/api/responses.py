@@ -163,8 +163,10 @@ def _kept(
 
 def _end(request: ResponsesRequest) -> PromptEnd:
     """A message of the assistant that says of itself that it is not complete is continued, as in vLLM."""
+    if isinstance(request.input, str) or not request.input:
+        return PromptEnd.ANSWER
     last = request.input[-1]
-    if isinstance(last, str) or (last.type, last.role) != ("message", "assistant"):
+    if (last.type, last.role) != ("message", "assistant"):
         return PromptEnd.ANSWER
     return PromptEnd.WITHIN if last.status in UNFINISHED else PromptEnd.ANSWER
 

@@ -294,3 +294,9 @@ def test_the_official_client(speak: Speak) -> None:
         ]
         client.responses.create(model="tiny", input=history, tools=[TOOL])  # type: ignore[list-item,arg-type]
     assert prompt(frontend).count("rain") == 2
+
+
+@pytest.mark.parametrize("given", ["", " "])
+def test_an_empty_text_is_an_input(speak: Speak, given: str) -> None:
+    answer = speak(HERMES, "x").client.post("/v1/responses", json={"input": given})
+    assert answer.status_code == 200, answer.text
