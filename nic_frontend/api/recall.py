@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import secrets
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from nic_frontend.store.seal import NotOpened
 from ringbuffer.model_file import shown
 
 PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
+NUMBERS_A_TURN = 100_000  # that are looked at
 TURN_BYTES = 1 << 18  # that are written before other calls have their turn
 PREVIOUS = "previous_response_id"
 
@@ -220,6 +222,31 @@ def _complete(item: InputItem, id: str) -> dict[str, Any]:
     return whole
 
 
+async def check_numbers(value: Any, where: str) -> None:
+    """Raises ApiError 400 for a number that JSON cannot write, however deep. Others have turns: a tool may
+    have a million numbers."""
+    waiting = [[value]]
+    while waiting:
+        for i, inner in enumerate(waiting.pop(), 1):
+            if isinstance(inner, float):
+                if not math.isfinite(inner):
+                    raise no_json(where)
+            elif isinstance(inner, dict):
+                waiting.append([*inner.values()])
+            elif isinstance(inner, list):
+                waiting.append(inner)
+            if i % NUMBERS_A_TURN == 0:
+                await asyncio.sleep(0)
+
+
+def no_json(where: str) -> ApiError:
+    return bad_request(
+        f"'{where}' has a number that JSON does not have: NaN, or one that is too large for a double",
+        where,
+        "invalid_value",
+    )
+
+
 def as_json(value: Any, where: str) -> bytes:
     """A lone surrogate that came with the request becomes a JSON escape again. Raises ApiError 400 for a
     number that JSON cannot write.
@@ -227,11 +254,7 @@ def as_json(value: Any, where: str) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise bad_request(
-            f"'{where}' has a number that JSON does not have: NaN, or one that is too large for a double",
-            where,
-            "invalid_value",
-        ) from None
+        raise no_json(where) from None
     return text.encode(errors="backslashreplace")
 
 

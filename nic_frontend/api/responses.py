@@ -26,7 +26,7 @@ from nic_frontend.api.keep import Kept
 from nic_frontend.api.memory import Memory
 from nic_frontend.api.notes import refuse_unsupported
 from nic_frontend.api.parameters import Parameters, parse
-from nic_frontend.api.recall import Recalled, as_json, check_memory, is_stored, recall
+from nic_frontend.api.recall import Recalled, check_memory, check_numbers, is_stored, recall
 from nic_frontend.api.responses_answer import ResponsesAnswer
 from nic_frontend.api.schema import responses as schema
 from nic_frontend.api.schema.checked import checked
@@ -54,7 +54,7 @@ async def parse_response(body: dict[str, Any], served: Served) -> Job:
     request = checked(body, ResponsesRequest)
     for name in ("tools", "tool_choice", "text"):  # which each answer has again
         await asyncio.sleep(0)
-        as_json(body.get(name), name)
+        await check_numbers(body.get(name), name)
     await asyncio.sleep(0)  # other calls' turn, as behind each step: there may be many items and tools
     _check_metadata(request.metadata or {})
     check_memory(request, served.memory)
