@@ -17,9 +17,10 @@ from blink.flags import add_flags
 from gpu_backend.options import BackendOptions
 from nic_frontend.observe.kv_events import BlockStored, KvEvent, KvEventReader
 from nic_frontend.observe.public_blocks import PublicBlocks
-from nic_frontend.service import open_local, text, why_not_serving
+from nic_frontend.service import open_local, why_not_serving
 from nic_frontend.transport.base import Transport, read_header
 from ringbuffer.region import ring_path
+from ringbuffer.words import text
 
 DESCRIPTION = """Prints a line of JSON for each block that the prefix cache of a running backend holds, and
 then for each that it stores or removes; or publishes them over ZeroMQ, in vLLM's form, to routers that read

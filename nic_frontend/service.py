@@ -55,6 +55,7 @@ from ringbuffer.fault import describe
 from ringbuffer.heap import Place
 from ringbuffer.name import RingError
 from ringbuffer.region import model_fingerprint
+from ringbuffer.words import text
 
 log = logging.getLogger(__name__)
 
@@ -130,10 +131,6 @@ def check_fingerprint(transport: Transport, model_dir: Path) -> None:
             f"the ring serves another model ({text(header['model_name'].tobytes())}) than {model_dir}: "
             "config.json or tokenizer.json differ from the backend's"
         )
-
-
-def text(padded: bytes) -> str:
-    return padded.rstrip(b"\0").decode(errors="replace")
 
 
 class Service:

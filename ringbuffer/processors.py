@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ringbuffer import abi
+from ringbuffer.words import text
 
 FIELD_BYTES = abi.Header["processor_names"].itemsize
 LONGEST_NAME = FIELD_BYTES // abi.MAX_PROCESSORS - 1
@@ -20,4 +21,4 @@ def packed(names: Sequence[str]) -> bytes:
 
 def unpacked(raw: bytes) -> tuple[str, ...]:
     """The names in the header's field, in the order of their indices."""
-    return tuple(raw.rstrip(b"\0").decode(errors="replace").splitlines())
+    return tuple(text(raw).splitlines())

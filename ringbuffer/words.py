@@ -26,6 +26,11 @@ def name_of(kind: type[IntEnum], word: int) -> str:
     return found.name if isinstance(found, kind) else f"unknown ({word})"
 
 
+def text(field: bytes) -> str:
+    """What a zero-padded field of the header says."""
+    return field.rstrip(b"\0").decode(errors="replace")
+
+
 def request_word(sequence: int, command: abi.Command, epoch: int) -> int:
     return (sequence & 0xFFFFFFFF) | (int(command) << 32) | ((epoch & abi.EPOCH_MASK) << 40)
 

@@ -30,10 +30,10 @@ from nic_frontend.options import FrontendOptions, VerbsRing
 from nic_frontend.ring.lease import Lease
 from nic_frontend.ring.link_bench import drain, trips
 from nic_frontend.ring.token_reader import TokenReader
-from nic_frontend.service import text
 from nic_frontend.transport.base import Transport, TransportError, read_header
 from nic_frontend.transport.cuda_ipc import CudaIpc
 from nic_frontend.transport.shm import SharedMemory
+from ringbuffer.words import text
 
 DESCRIPTION = """Measures each transport that this machine has, over the link that serving uses. An echo
 answers in the scheduler's place: a block of threads on the GPU, or without one a thread on the CPU."""

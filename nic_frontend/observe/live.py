@@ -22,7 +22,7 @@ from nic_frontend.ring.ring_thread import RingThread
 from nic_frontend.transport.base import Transport
 from ringbuffer import abi
 from ringbuffer.version import version
-from ringbuffer.words import name_of
+from ringbuffer.words import name_of, text
 
 REUSE_S = 0.25
 SHOWN_HISTOGRAMS = ("time_to_first_token_seconds", "inter_token_latency_seconds")
@@ -62,7 +62,7 @@ class Live:
         return {
             "version": version(),
             "model": self._model,
-            "device": header["device_name"].tobytes().rstrip(b"\0").decode(errors="replace"),
+            "device": text(header["device_name"].tobytes()),
             "phase": name_of(abi.Phase, int(header["phase"])),
             "time_s": now,
             "limits": {name: int(header[name]) for name in LIMITS},

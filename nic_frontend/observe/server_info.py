@@ -9,6 +9,7 @@ import numpy as np
 
 from nic_frontend.options import FrontendOptions
 from ringbuffer.version import version
+from ringbuffer.words import text
 
 SECRET = ("api_key", "seal_key")
 OF_RING = ("n_slots", "max_batch", "max_context", "total_pages", "page_size", "vocab_size", "priorities")
@@ -20,7 +21,7 @@ def server_info(options: FrontendOptions, names: tuple[str, ...], header: np.voi
         "version": version(),
         "model": names[0],
         "model_aliases": list(names[1:]),
-        "device": header["device_name"].tobytes().rstrip(b"\0").decode(errors="replace"),
+        "device": text(header["device_name"].tobytes()),
         "limits": {name: int(header[name]) for name in OF_RING},
         "frontend": {
             field.name: _told(field.name, getattr(options, field.name))
