@@ -262,6 +262,8 @@ def save_model(name: str, directory: Path) -> None:
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
         elif name.startswith("gpt-oss") and parameter_name.endswith(("bias", "sinks")):
             torch.nn.init.normal_(parameter, 0, 0.5)
+        elif name.startswith("gpt-oss") and parameter_name.endswith("down_proj"):
+            parameter.data.mul_(0.25)  # or another expert would change nearly everything
     sharpen_routers(model)
     model.save_pretrained(directory)
 
