@@ -2,3 +2,4 @@
 
 # fmt: off
 CODE_GROUP = 32
+NUMBER_SIGN = 2147516416

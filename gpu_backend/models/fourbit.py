@@ -10,26 +10,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_backend.models.half import half_bits
+from gpu_backend.models.half import half_bits, to_float32
 from gpu_backend.models.quantization import CODE_GRAIN, Codes, GroupForm
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 MIDDLE = 8  # the zero of integers that have none of their own
 MOST_E2M1 = 6.0
-# By the type of halves: the number to whose pattern in bits a code is added (kernels/primitives/codes.h), and
-# the exponents of powers of two, with the bias of 127, by which it holds all products with numbers.
+# By the type of halves: the number to whose pattern in bits a code is added (kernels/primitives/codes.h); the
+# exponent of what makes a scale of numbers a factor; and the exponents of powers of two, with the bias of
+# 127, whose factors and whose products with numbers it holds.
 PATTERNS = {"bfloat16": 128, "float16": 1024}
-EXPONENTS = {"bfloat16": (0, 252), "float16": (113, 140)}
+FACTORS = {"bfloat16": 126, "float16": 14}
+EXPONENTS = {"bfloat16": (0, 128), "float16": (113, 128)}
 INFINITE = {"bfloat16": 0x7F80, "float16": 0x7C00}
 E2M1: Floats = np.array(
     [sign * size for sign in (1, -1) for size in (0, 0.5, 1, 1.5, 2, 3, 4, 6)], np.float32
 )
 _BETWEEN: Floats = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5], np.float32)  # neighbouring numbers
-# Of 32 columns: where each code stands in memory. Word w, from its lowest bits on.
+# Of 32 columns: which codes a half of a word has, [word][half][pair], and where in it the bits of a code are,
+# [pair]: of integers the lowest one, of numbers the lowest one of their size, and the sign's.
 ORDER: NDArray[np.intp] = np.array(
     [8 * pair + 2 * word + one for word in range(4) for one in (0, 1) for pair in range(4)], np.intp
 )
+INTEGER_BITS = (0, 4, 8, 12)
+SIZE_BITS, SIGN_BITS = (6, 3, 0, 9), (15, 12, 14, 13)
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class Grouped:
 
 def quantize(values: Floats, form: GroupForm, half: str = "bfloat16") -> Grouped:
     """The nearest codes, with the least scales of which no code lies beyond the last; integers are symmetric,
-    and the scales of numbers powers of two, as MXFP4 has them, of those that `half` holds (`units`)."""
+    and the scales of numbers powers of two, as MXFP4 has them, not under the least that `half` holds; `units`
+    refuses those that are too large."""
     rows, columns = values.shape
     groups = values.reshape(rows, -1, form.group)
     most = np.abs(groups).max(axis=2)
@@ -73,8 +79,7 @@ def quantize(values: Floats, form: GroupForm, half: str = "bfloat16") -> Grouped
         zeros = np.full_like(scales, MIDDLE)
         return Grouped(integers.astype(np.uint8).reshape(rows, columns), scales, zeros)
     exponent = np.ceil(np.log2(np.where(most > 0, most, 1) / np.float32(MOST_E2M1)))
-    least, largest = EXPONENTS[half]
-    scales = np.exp2(np.clip(exponent, least - 127, largest - 127)).astype(np.float32)
+    scales = np.exp2(np.maximum(exponent, EXPONENTS[half][0] - 127)).astype(np.float32)
     sizes = np.abs(groups) / scales[:, :, None]
     codes: Bytes = np.searchsorted(_BETWEEN, sizes).astype(np.uint8)
     codes[groups < 0] |= 8
@@ -84,25 +89,33 @@ def quantize(values: Floats, form: GroupForm, half: str = "bfloat16") -> Grouped
 def units(part: Grouped, form: GroupForm, half: str) -> NDArray[np.uint32] | Bytes:
     """Scales, and zeros, as kernels/primitives/codes.h has them: [rows][columns / unit_columns(form)].
 
-    `half`: "bfloat16" or "float16", in which kernels multiply. Raises ValueError where it does not hold them.
+    `half`: "bfloat16" or "float16", in which kernels multiply. Raises ValueError where it does not hold them,
+    or their factors.
     """
     if form.codes is Codes.E2M1 and form.group == CODE_GRAIN:
         exponents = part.scales.view(np.uint32) >> 23 & 0xFF
         least, most = EXPONENTS[half]
         if ((exponents < least) | (exponents > most)).any():
-            raise ValueError(f"scales that are beyond what {half} holds")
-        return exponents.astype(np.uint8)
-    halves = half_bits(part.scales, "float32", half).astype(np.uint32)
-    if (halves & 0x7FFF >= INFINITE[half]).any():
-        raise ValueError(f"scales that are beyond what {half} holds")
+            raise ValueError(f"scales that are beyond what {half} holds times 2^{FACTORS[half]}")
+        return (exponents + FACTORS["bfloat16"]).astype(np.uint8)
+    halves = half_bits(part.scales, "float32", half)
     if part.zeros is None:
-        low, high = halves[:, 0::2], halves[:, 1::2]
+        rounded = to_float32(halves.view(np.float16) if half == "float16" else halves, half)
+        with np.errstate(over="ignore"):
+            factors = half_bits(np.ldexp(rounded, FACTORS[half]), "float32", half)
+        _refuse_infinite(factors, half, f" times 2^{FACTORS[half]}")
+        low, high = factors[:, 0::2].astype(np.uint32), factors[:, 1::2]
     else:
+        _refuse_infinite(halves, half, "")
         added = half_bits(-(part.zeros + PATTERNS[half]).astype(np.float32), "float32", half)
-        low, high = halves, added.astype(np.uint32)
-    words: NDArray[np.uint32] = np.ascontiguousarray(low)
-    words |= high << 16
+        low, high = halves.astype(np.uint32), added
+    words: NDArray[np.uint32] = low | high.astype(np.uint32) << 16
     return words
+
+
+def _refuse_infinite(halves: NDArray[np.uint16], half: str, times: str) -> None:
+    if (halves & 0x7FFF >= INFINITE[half]).any():
+        raise ValueError(f"scales that are beyond what {half} holds{times}")
 
 
 def unit_columns(form: GroupForm) -> int:
@@ -110,10 +123,15 @@ def unit_columns(form: GroupForm) -> int:
     return form.group if form.codes is Codes.INT4 else CODE_GRAIN
 
 
-def packed(codes: Bytes) -> Bytes:
+def packed(codes: Bytes, kind: Codes) -> Bytes:
     """Codes [rows][columns], a multiple of CODE_GRAIN, as they lie in GPU memory, [rows][columns / 2]."""
     rows, columns = codes.shape
-    ordered = codes.reshape(-1, CODE_GRAIN)[:, ORDER]
-    out: Bytes = (ordered[:, 1::2] << 4).astype(np.uint8)
-    out |= ordered[:, 0::2]
-    return out.reshape(rows, columns // 2)
+    ordered = codes.reshape(-1, CODE_GRAIN)[:, ORDER].reshape(-1, len(INTEGER_BITS))
+    halves = np.zeros(len(ordered), np.uint16)
+    for pair in range(len(INTEGER_BITS)):
+        code = ordered[:, pair].astype(np.uint16)
+        if kind is Codes.INT4:
+            halves |= code << INTEGER_BITS[pair]
+        else:
+            halves |= (code & 7) << SIZE_BITS[pair] | code >> 3 << SIGN_BITS[pair]
+    return halves.view(np.uint8).reshape(rows, columns // 2)

@@ -1,10 +1,13 @@
-"""A matmul of up to 8 rows whose weights stream through registers (kernels/ops/gemm/gemv.h)."""
+"""A matmul of up to 8 rows whose weights stream through registers (kernels/ops/gemm/gemv.h), or those of
+four bits through shared memory (code_gemv.h)."""
 
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import HOPPER, Capability
+from gpu_backend.kernel_abi.code_gemv import CODE_GEMV_BYTES
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_ROUND, GEMV_THREADS
+from gpu_backend.models.quantization import GroupForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.matrix import half_only
@@ -45,9 +48,12 @@ class Gemv:
         return "it multiplies x in halves" if op.x_scales else unfused(op)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
-        kernel = (
-            f"gemv_kernel<{instance(op.x.element.cpp, f'blink::{op.epilogue.value}', '1', of=op.weight)}>"
-        )
+        half, epilogue = op.x.element.cpp, f"blink::{op.epilogue.value}"
+        codes = isinstance(op.weight.scale_form, GroupForm)
+        if codes:
+            kernel = f"code_gemv_kernel<{instance(half, epilogue, of=op.weight)}>"
+        else:
+            kernel = f"gemv_kernel<{instance(half, epilogue, '1', of=op.weight)}>"
         tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.GATED else 16)
         grid = (min(tiles, GEMV_BLOCKS * target.blocks), 1, 1)
         return [
@@ -56,6 +62,7 @@ class Gemv:
                 grid,
                 (GEMV_THREADS, 1, 1),
                 (weight_operand(op.weight), op.x, op.out, op.m, op.k, op.n),
+                shared_bytes=CODE_GEMV_BYTES if codes else 0,
             ),
         ]
 

@@ -1,15 +1,26 @@
 /* Weights in codes of four bits: their order in memory, their scales, and how they become halves in registers.
  *
  * Of each 32 consecutive columns of a row, which are 16 bytes, word w holds the columns 8 p + 2 w and 8 p + 2 w + 1,
- * p = 0 to 3, in its nibbles p and p + 4. So a shift by 4 p and a mask leave a pair of neighbouring columns in the two
- * halves of a register, and the tensor cores take a pair p and the next from one thread (`mma` in ptx.h).
+ * p = 0 to 3, one in each half of the word. So a shift and a mask leave a pair of neighbouring columns in the two
+ * halves of a register, and the tensor cores take a pair p and the next from one thread (`mma` in ptx.h). Which bits of
+ * its half of the word a code has depends on the form:
+ *
+ *   integers   bits 4 p to 4 p + 3
+ *   numbers    of e2m1, so that few instructions bring them to where halves have sign, exponent and mantissa: size in
+ *              bits 6 to 8, 3 to 5, 0 to 2 and 9 to 11 for p = 0 to 3, and sign in bit 15, 12, 14 and 13. Shifts to the
+ *              left are cheap: the units of multiplication do them, while masks and other shifts have one unit at half
+ *              its rate, of which a matmul of few rows needs most
  *
  * Of each unit of neighbouring columns of a row memory has one scale. What it is depends on the form:
  *
  *   kInt4ByGroup  a unit is a group of 32 or more columns. A word: the scale in halves, and above it what is added to
  *                 the pattern of a code to make it code - zero: -(zero + kBase), in halves, both exact
- *   kFp4By32      32 columns. A byte: the exponent of a power of two, as e8m0 and bfloat16 have it
- *   kFp4By16      32 columns. A word: the scales of 16 columns and of the next 16, in halves
+ *   kFp4By32      32 columns. A byte: the exponent of the factor, a power of two, as bfloat16 has it
+ *   kFp4By16      32 columns. A word: the factors of 16 columns and of the next 16, in halves
+ *
+ * A factor of numbers is their scale times 2^126, beside bfloat16, or 2^14, beside float16: e2m1 where halves have
+ * their exponent is too small by that, also its subnormal 0.5. So one multiplication does both, and a scale is less
+ * than 4.
  *
  * A weight is the half that is nearest to (code - zero) * scale, or to number * scale, which is exact with kFp4By32:
  * every kernel multiplies the same values.
@@ -62,31 +73,39 @@ __device__ __forceinline__ constexpr uint32_t code_pattern(__half) {
   return 0x64006400;
 }
 
-/* A pair of e2m1, where a shift has put it: sign, exponent and mantissa are moved to where halves have them, and all
- * that differs is the exponents' bias, also of the subnormal 0.5, which the multiplication mends without loss. */
-__device__ __forceinline__ uint32_t number_pair(uint32_t pair, __nv_bfloat16 half) {
-  constexpr uint32_t k2To126 = 0x7e807e80;
-  return multiply_pairs((pair << 6 & 0x01c001c0) | (pair << 12 & 0x80008000), k2To126, half);
+/* Where halves have the bits of e2m1: the sign, and the lowest two bits of the exponent with the highest one of the
+ * mantissa. */
+constexpr uint32_t kNumberSign = 0x80008000;
+__device__ __forceinline__ constexpr uint32_t number_size(__nv_bfloat16) {
+  return 0x01c001c0;
 }
-__device__ __forceinline__ uint32_t number_pair(uint32_t pair, __half half) {
-  constexpr uint32_t k2To14 = 0x74007400;
-  return multiply_pairs((pair << 9 & 0x0e000e00) | (pair << 12 & 0x80008000), k2To14, half);
+__device__ __forceinline__ constexpr uint32_t number_size(__half) {
+  return 0x0e000e00;
 }
 
-/* A power of two, of an exponent with bfloat16's bias. The host refuses those that float16 has no place for. */
+/* Pair p of a word of e2m1, where halves have them. */
+template <typename Half>
+__device__ __forceinline__ uint32_t number_pair(uint32_t word, uint32_t p, Half half) {
+  constexpr uint32_t kSigns[4] = {0, 3, 1, 2}, kSizes[4] = {6, 3, 0, 9}; /* to the left by; from bit */
+  const uint32_t size = number_size(half), to = size == number_size(__half()) ? 9 : 6;
+  const uint32_t left = to >= kSizes[p] ? to - kSizes[p] : 0, right = kSizes[p] > to ? kSizes[p] - to : 0;
+  if (left == kSigns[p] && !right) return word << left & (size | kNumberSign);
+  return keep_bits(word << kSigns[p], kNumberSign, (right ? word >> right : word << left) & size);
+}
+
+/* A factor of kFp4By32 in both halves. The host refuses those that float16 has no place for. */
 __device__ __forceinline__ uint32_t power_pair(uint32_t exponent, __nv_bfloat16) {
-  return exponent << 7 | exponent << 23;
+  return exponent * 0x00800080;
 }
 __device__ __forceinline__ uint32_t power_pair(uint32_t exponent, __half) {
-  constexpr uint32_t kBias = 127 - 15;
-  const uint32_t own = exponent > kBias ? exponent - kBias : 0;
-  return own << 10 | own << 26;
+  constexpr uint32_t kBias = (127 + 126) - (15 + 14); /* what it is more than float16's, whose factor is 2^14 */
+  return (exponent - kBias) * 0x04000400;
 }
 
 /* How codes of 32 columns become halves, by what memory has of their scales. */
 template <typename Half, ScaleForm Form>
 struct CodeFactors {
-  uint32_t first, second; /* pairs: kFp4By16: both scales. kInt4ByGroup: the scale, and what is added */
+  uint32_t first, second; /* pairs: of numbers, those of 16 columns; of integers the scale, and what is added */
 
   __device__ __forceinline__ explicit CodeFactors(uint32_t raw) {
     if constexpr (Form == kFp4By32)
@@ -96,12 +115,12 @@ struct CodeFactors {
   }
   /* The values of pair p of a word. */
   __device__ __forceinline__ uint32_t pair(uint32_t word, uint32_t p) const {
-    constexpr uint32_t kNibbles = 0x000f000f;
-    const uint32_t codes = word >> 4 * p & kNibbles;
-    if constexpr (Form == kInt4ByGroup)
-      return multiply_pairs(add_pairs(codes | code_pattern(Half()), second, Half()), first, Half());
-    else
-      return multiply_pairs(number_pair(codes, Half()), p < 2 ? first : second, Half());
+    if constexpr (Form == kInt4ByGroup) {
+      const uint32_t pattern = keep_bits(word >> 4 * p, 0x000f000f, code_pattern(Half()));
+      return multiply_pairs(add_pairs(pattern, second, Half()), first, Half());
+    } else {
+      return multiply_pairs(number_pair(word, p, Half()), p < 2 ? first : second, Half());
+    }
   }
 };
 

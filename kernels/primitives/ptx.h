@@ -204,7 +204,9 @@ __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from,
 }
 
 /* 4 bytes. */
-__device__ __forceinline__ void copy_async_word(float* to_shared, const float* from) {
+template <typename Word>
+__device__ __forceinline__ void copy_async_word(Word* to_shared, const Word* from) {
+  static_assert(sizeof(Word) == 4, "so much is copied");
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");
 }
 
@@ -254,6 +256,13 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t word, uint32_t select
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
   uint32_t result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+  return result;
+}
+
+/* (word & kept) | others, in one instruction: with two constants, ptxas takes two, and so `kept` is not one for it. */
+__device__ __forceinline__ uint32_t keep_bits(uint32_t word, uint32_t kept, uint32_t others) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(kept), "r"(others));
   return result;
 }
 

@@ -75,7 +75,7 @@ def _codes(like: Floats, form: GroupForm) -> Weights:
     part = Grouped(codes, scales, zeros)
     values = (half_bits(part.values(), "float32", "bfloat16").astype(np.uint32) << 16).view(np.float32)
     shift = unit_columns(form).bit_length() - 1
-    stored = packed(codes).reshape(*like.shape[:-1], columns // 2)
+    stored = packed(codes, form.codes).reshape(*like.shape[:-1], columns // 2)
     kind = next(i for i, one in enumerate(FORMS) if isinstance(one, GroupForm) and _alike(one, form))
     return Weights(
         stored, units(part, form, "bfloat16"), values.reshape(like.shape), kind | shift << SHIFT_BITS

@@ -42,7 +42,7 @@ class RandomCodes:
         """The bytes of codes and of scales of a matrix of ROWS x COLUMNS, as they lie in memory."""
         made = random_codes(self._rng, ROWS, COLUMNS, form, std)
         scales = np.ascontiguousarray(units(made, form, self._half))
-        return packed(made.codes).reshape(-1), scales.reshape(-1).view(np.uint8)
+        return packed(made.codes, form.codes).reshape(-1), scales.reshape(-1).view(np.uint8)
 
     def _write(self, address: int, n_bytes: int, pool: NDArray[np.uint8], grain: int) -> None:
         most = pool.size // 2 // grain * grain

@@ -156,7 +156,7 @@ class WeightLoader:
 
     def _write_codes(self, part: Grouped, form: GroupForm, address: int, behind: int) -> tuple[int, int]:
         """Returns where the next part belongs. Raises ValueError for scales that halves do not hold."""
-        codes, scales = packed(part.codes), units(part, form, self._element.dtype)
+        codes, scales = packed(part.codes, form.codes), units(part, form, self._element.dtype)
         self._memory.write(address, codes.data)
         self._memory.write(behind, np.ascontiguousarray(scales).data)
         return address + codes.nbytes, behind + scales.nbytes

@@ -1,8 +1,8 @@
 /* GEMV, for few rows: y = x w^T where reading w is all the work. CPU reference: matmul.h.
  *
  *   x  [m][n_in] half
- *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows; or fp8 or
- *      codes of four bits, with scales
+ *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows; or fp8 with
+ *      scales. code_gemv.h has codes of four bits
  *   y  [m][n_out]: kEpilogueHalf half; kEpilogueFloat fp32; kEpilogueAdd fp32, y += x w^T; kEpilogueSilu half,
  *      silu(x gate^T) * (x up^T)
  *
@@ -53,6 +53,11 @@ struct WeightSource {
   }
 };
 
+/* A lane's two rows of w. */
+struct GemvRows {
+  uint32_t low, high;
+};
+
 /* A block's place in the matmul. */
 template <typename Half, int Output, ScaleForm Form>
 struct GemvTiles {
@@ -69,12 +74,17 @@ struct GemvTiles {
     n_chunks = min(all, first_chunk + share) - first_chunk;
   }
 
-  /* The chunks from `done` on of the warp's share of a tile; rows past the end repeat the last one. */
+  /* Of a tile; those past the end are the last one again. */
+  __device__ __forceinline__ GemvRows rows(uint32_t tile) const {
+    const uint32_t r = tile * kOutputs + threadIdx.x % 32 / 4, low = min(n_out - 1, r);
+    return {low, Output == kEpilogueSilu ? n_out + low : min(n_out - 1, r + 8)};
+  }
+
+  /* The chunks from `done` on of the warp's share of a tile. */
   __device__ __forceinline__ WeightSource<Half, Form> source(uint32_t tile, uint32_t done) const {
-    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4, first_k = (first_chunk + done) * kChunkWeights<Form>;
-    const uint64_t k = uint64_t(first_k) + q * kLaneWeights<Form>;
-    const uint32_t low = min(n_out - 1, tile * kOutputs + r);
-    const uint32_t high = Output == kEpilogueSilu ? n_out + low : min(n_out - 1, tile * kOutputs + r + 8);
+    const uint32_t first_k = (first_chunk + done) * kChunkWeights<Form>;
+    const uint64_t k = uint64_t(first_k) + threadIdx.x % 4 * kLaneWeights<Form>;
+    const auto [low, high] = rows(tile);
     const bool exists = tile < n_tiles && done < n_chunks;
     const auto elements = elements_of(w);
     return {elements + uint64_t(low) * n_in + k, elements + uint64_t(high) * n_in + k, exists ? n_chunks - done : 0,
@@ -125,8 +135,8 @@ __device__ __forceinline__ void gemv_round(float (&acc)[Groups][4], LaneChunk<Fo
                                            const Half* const (&row)[Groups], uint32_t k, uint32_t n_chunks,
                                            const WeightSource<Half, Form>& next) {
   constexpr uint32_t kVectors = kLaneVectors<Form>;
-  constexpr uint32_t kAhead = Groups == 1 && !kIsCodes<Form> ? 2 : 1; /* chunks whose x is loaded together */
-  constexpr bool kEarly = Form == kScaleByRow && Groups == 1;         /* others have no registers for it */
+  constexpr uint32_t kAhead = Groups == 1 ? 2 : 1;            /* chunks whose x is loaded together */
+  constexpr bool kEarly = Form == kScaleByRow && Groups == 1; /* others have no registers for it */
 #pragma unroll
   for (uint32_t first = 0; first < kDepth; first += kAhead) {
     uint4 x[kAhead][Groups][kVectors];

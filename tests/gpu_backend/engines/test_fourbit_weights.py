@@ -16,7 +16,9 @@ from test_fp8_weights import LOAD
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 COMPARE = """
-from gpu_backend.models.fourbit import ORDER, E2M1, unit_columns
+from gpu_backend.models.fourbit import (
+    E2M1, FACTORS, INTEGER_BITS, ORDER, SIGN_BITS, SIZE_BITS, unit_columns
+)
 from gpu_backend.models.half import to_float32
 
 directory = Path(sys.argv[1]) / "model"
@@ -29,21 +31,26 @@ def halves(bits):
 def values(matrix):
     '''What kernels/primitives/codes.h makes of memory, before it is rounded.'''
     n = matrix.rows * matrix.columns
-    data = np.frombuffer(memory.read(matrix.address, n // 2), "u1")
+    data = np.frombuffer(memory.read(matrix.address, n // 2), "<u2")
+    form, unit = matrix.groups, unit_columns(matrix.groups)
+    if form.codes.value == "int4":
+        ordered = [data >> bit & 15 for bit in INTEGER_BITS]
+    else:
+        ordered = [data >> size & 7 | (data >> sign & 1) << 3 for size, sign in zip(SIZE_BITS, SIGN_BITS)]
     codes = np.empty((n // 32, 32), "u1")
-    codes[:, ORDER[0::2]], codes[:, ORDER[1::2]] = (data & 15).reshape(-1, 16), (data >> 4).reshape(-1, 16)
+    codes[:, ORDER] = np.stack(ordered, 1).reshape(codes.shape)
     codes = codes.reshape(matrix.rows, -1)
     raw = array(matrix.scales, matrix.scales.element.cpp.removesuffix("_t"))
-    form, unit = matrix.groups, unit_columns(matrix.groups)
+    factor = np.float32(2) ** -FACTORS[half]
     spread = lambda of, width: np.repeat(of, width, axis=1)
     if form.codes.value == "int4":
         pattern = 1024 if half == "float16" else 128
         integers = codes.astype("f4") + pattern + spread(halves(raw >> 16), unit)
         return integers * spread(halves(raw & 0xFFFF), unit)
     if form.group == 32:
-        return E2M1[codes] * spread(np.exp2(raw.astype("f4") - 127), 32)
+        return E2M1[codes] * spread(np.exp2(raw.astype("f4") - 127 - FACTORS["bfloat16"]), 32)
     pairs = np.stack([halves(raw & 0xFFFF), halves(raw >> 16)], axis=2).reshape(matrix.rows, -1)
-    return E2M1[codes] * spread(pairs, 16)
+    return E2M1[codes] * spread(pairs * factor, 16)
 
 for layer, description in zip(weights.layers, config.layers, strict=True):
     for name, weight in description.weights():

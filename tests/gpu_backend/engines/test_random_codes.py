@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpu_backend.element import Element
 from gpu_backend.engines.native import random_codes
 from gpu_backend.engines.native.random_codes import RandomCodes
-from gpu_backend.models.fourbit import E2M1, MIDDLE, ORDER
+from gpu_backend.models.fourbit import E2M1, FACTORS, INTEGER_BITS, MIDDLE, ORDER, SIGN_BITS, SIZE_BITS
 from gpu_backend.models.quantization import CODE_GRAIN, Codes, GroupForm
 from gpu_backend.ops.matrix import Matrix
 
@@ -50,10 +50,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def codes_at(memory: Memory, matrix: Matrix) -> NDArray[np.uint8]:
-    packed = memory.at(matrix.address, matrix.rows * matrix.columns // 2)
-    nibbles = np.stack([packed & 15, packed >> 4], 1).reshape(-1, CODE_GRAIN)
-    codes = np.empty_like(nibbles)
-    codes[:, ORDER] = nibbles
+    """Read bit by bit, as kernels/primitives/codes.h says."""
+    halves = memory.at(matrix.address, matrix.rows * matrix.columns // 2).view(np.uint16)
+    assert matrix.groups is not None
+    if matrix.groups.codes is Codes.INT4:
+        ordered = [halves >> bit & 15 for bit in INTEGER_BITS]
+    else:
+        bits = zip(SIZE_BITS, SIGN_BITS, strict=True)
+        ordered = [halves >> size & 7 | (halves >> sign & 1) << 3 for size, sign in bits]
+    codes = np.empty((halves.size * 4 // CODE_GRAIN, CODE_GRAIN), np.uint8)
+    codes[:, ORDER] = np.stack(ordered, 1).reshape(codes.shape)
     return codes.reshape(matrix.rows, matrix.columns)
 
 
@@ -67,7 +73,9 @@ def test_powers_of_two_and_numbers_of_fp4() -> None:
         codes = codes_at(memory, matrix)
         assert matrix.scales is not None
         exponents = memory.at(matrix.scales.address, 300 * 1024 // 32)
-        values = E2M1[codes] * 2.0 ** (exponents.astype(np.float64) - 127).repeat(32).reshape(300, 1024)
+        values = E2M1[codes] * 2.0 ** (exponents.astype(np.float64) - 127 - FACTORS["bfloat16"]).repeat(
+            32
+        ).reshape(300, 1024)
         assert STD / 1.5 < values.std() < STD * 1.5
         assert abs(values.mean()) < STD / 20
         assert (np.bincount(codes.reshape(-1), minlength=16) > codes.size / 20).all()

@@ -7,6 +7,7 @@ compressed-tensors 0.20.1 (packed, nvfp4-packed, mxfp4-packed), AutoAWQ 0.2.9, A
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -172,16 +173,19 @@ def test_integers_in_place_of_a_weight_are_refused(tmp_path: Path) -> None:
         checkpoint.check(Weight(("w.weight",), (ROWS, COLUMNS)))
 
 
-def test_codes_in_memory_are_where_the_tensor_cores_take_them() -> None:
-    """Of each 32 columns, word w of 16 bytes has in nibbles p and p + 4 the columns 8 p + 2 w and 1 more."""
+@pytest.mark.parametrize("kind", Codes)
+def test_codes_in_memory_are_where_the_tensor_cores_take_them(kind: Codes) -> None:
+    """Of each 32 columns, word w of 16 bytes has in its halves the columns 8 p + 2 w and 1 more."""
     codes = np.arange(2 * 64).reshape(2, 64) * 7 % 16
-    words = packed(codes.astype(np.uint8)).view(np.uint32).reshape(2, 2, 4)
+    halves = packed(codes.astype(np.uint8), kind).view(np.uint16).reshape(2, 2, 4, 2)
     for group in range(2):
         for w in range(4):
-            for p in range(4):
-                first = codes[:, 32 * group + 8 * p + 2 * w]
-                second = codes[:, 32 * group + 8 * p + 2 * w + 1]
-                np.testing.assert_array_equal(words[:, group, w] >> 4 * p & 15, first)
-                np.testing.assert_array_equal(words[:, group, w] >> 4 * (p + 4) & 15, second)
+            for p, one in itertools.product(range(4), range(2)):
+                expected, half = codes[:, 32 * group + 8 * p + 2 * w + one], halves[:, group, w, one]
+                if kind is Codes.INT4:
+                    np.testing.assert_array_equal(half >> 4 * p & 15, expected)
+                else:
+                    np.testing.assert_array_equal(half >> (6, 3, 0, 9)[p] & 7, expected & 7)
+                    np.testing.assert_array_equal(half >> (15, 12, 14, 13)[p] & 1, expected >> 3)
     assert sorted(ORDER) == list(range(32))
     assert E2M1.tolist() == [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]

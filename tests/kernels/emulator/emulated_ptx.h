@@ -135,7 +135,9 @@ inline void copy_weight(uint4* to, const void* from, bool wanted) {
   static const uint4 zeros = {};
   thread_copies[emulator::current].add(to, wanted ? from : &zeros, 16);
 }
-inline void copy_async_word(float* to, const float* from) {
+template <typename Word>
+void copy_async_word(Word* to, const Word* from) {
+  static_assert(sizeof(Word) == 4);
   thread_copies[emulator::current].add(to, from, 4);
 }
 inline void commit_copies() {
@@ -348,6 +350,9 @@ inline uint32_t pack_saturating(float low, float high) {
 }
 inline void count_greater(float& count, uint32_t a, uint32_t b) {
   count += a > b;
+}
+inline uint32_t keep_bits(uint32_t word, uint32_t kept, uint32_t others) {
+  return (word & kept) | others;
 }
 template <typename Half>
 uint32_t multiply_pairs(uint32_t a, uint32_t b, Half type) {

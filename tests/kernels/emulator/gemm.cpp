@@ -3,6 +3,7 @@
 #include "weights.h"
 
 #include "kernels/ops/gemm/resident_gemv.h"
+#include "kernels/ops/gemm/code_gemv.h"
 #include "kernels/ops/gemm/gemv.h"
 #include "kernels/ops/gemm/split_sums.h"
 #include "kernels/ops/gemm/tiled_fp8_gemm_sm90.h"
@@ -30,8 +31,12 @@ void emulate_gemv(const void* w, const void* scales, const Half* x, void* y, uin
     const auto matrix = weights_of<of()>(w, scales, form);
     with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
       with_constant<1, 2>(groups, [&](auto n_groups) {
-        launch({blocks}, kGemvThreads,
-               [&] { gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out); });
+        launch({blocks}, kGemvThreads, [&] {
+          if constexpr (kIsCodes<of()>)
+            code_gemv_kernel<Half, kind(), of()>(matrix, x, y, m, n_in, n_out);
+          else
+            gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out);
+        });
       });
     });
   });
