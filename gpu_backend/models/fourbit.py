@@ -104,12 +104,14 @@ def units(part: Grouped, form: GroupForm, half: str) -> NDArray[np.uint32] | Byt
         with np.errstate(over="ignore"):
             factors = half_bits(np.ldexp(rounded, FACTORS[half]), "float32", half)
         _refuse_infinite(factors, half, f" times 2^{FACTORS[half]}")
-        low, high = factors[:, 0::2].astype(np.uint32), factors[:, 1::2]
+        low, high = factors[:, 0::2], factors[:, 1::2]
     else:
         _refuse_infinite(halves, half, "")
         added = half_bits(-(part.zeros + PATTERNS[half]).astype(np.float32), "float32", half)
-        low, high = halves.astype(np.uint32), added
-    words: NDArray[np.uint32] = low | high.astype(np.uint32) << 16
+        low, high = halves, added
+    words: NDArray[np.uint32] = high.astype(np.uint32)
+    words <<= 16
+    words |= low
     return words
 
 

@@ -26,10 +26,10 @@ def gemv_rows(hidden: int, has_experts: bool, capability: Capability = HOPPER) -
     Where a row of `hidden` elements is not read in whole rounds the last is small, too few weights are on
     their way, and SkinnyGemm is faster even for one row.
     """
-    if has_experts or capability != HOPPER:
+    if capability != HOPPER:
         return GEMV_ROWS
     whole = hidden <= GEMV_ROUND or hidden % GEMV_ROUND == 0
-    return DENSE_GEMV_ROWS if whole else 0
+    return (GEMV_ROWS if has_experts else DENSE_GEMV_ROWS) if whole else 0
 
 
 class Gemv:

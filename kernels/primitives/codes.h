@@ -93,13 +93,14 @@ __device__ __forceinline__ uint32_t number_pair(uint32_t word, uint32_t p, Half 
   return keep_bits(word << kSigns[p], kNumberSign, (right ? word >> right : word << left) & size);
 }
 
-/* A factor of kFp4By32 in both halves. The host refuses those that float16 has no place for. */
+/* A factor of kFp4By32 in both halves. The host refuses those that float16 has no place for; a lane that has loaded
+ * none has zero in its place, and multiplies zeros. */
 __device__ __forceinline__ uint32_t power_pair(uint32_t exponent, __nv_bfloat16) {
   return exponent * 0x00800080;
 }
 __device__ __forceinline__ uint32_t power_pair(uint32_t exponent, __half) {
   constexpr uint32_t kBias = (127 + 126) - (15 + 14); /* what it is more than float16's, whose factor is 2^14 */
-  return (exponent - kBias) * 0x04000400;
+  return (max(exponent, kBias) - kBias) * 0x04000400;
 }
 
 /* How codes of 32 columns become halves, by what memory has of their scales. */

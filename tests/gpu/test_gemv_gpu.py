@@ -1,8 +1,9 @@
-"""Matmuls of few rows beside experts on the GPU, with weights of halves and of fp8."""
+"""Matmuls of few rows beside experts on the GPU, with weights of halves, of fp8 and of four bits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,15 +15,24 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element, compute_element
 from gpu_backend.kernel_abi.fused_router import SUM_PLACES
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.fourbit import packed, quantize, units
+from gpu_backend.models.half import half_bits, to_float32
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 from gpu_backend.ops.gemv import Gemv
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_one import router_sums
 from gpu_backend.ops.operations import Epilogue, FusedRouter, MatMul, Norm, Role
 from gpu_backend.ops.resident_gemv import ResidentGemv
+from gpu_backend.ops.weights import scales_of
 
 EPS = 1e-6
+GROUPS = [
+    GroupForm(Codes.INT4, 128),
+    GroupForm(Codes.INT4, 32),
+    GroupForm(Codes.E2M1, 32),
+    GroupForm(Codes.E2M1, 16),
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +50,21 @@ def rig(device: Device, request: pytest.FixtureRequest) -> Iterator[Rig]:
     memory.close()
 
 
-def uploaded(rig: Rig, w: Floats, form: ScaleForm | None) -> tuple[Matrix, Floats]:
+def rounded(values: Floats, dtype: str) -> Floats:
+    bits = half_bits(values, "float32", dtype)
+    return to_float32(bits.view(np.float16) if dtype == "float16" else bits, dtype)
+
+
+def uploaded(rig: Rig, w: Floats, form: Form | None) -> tuple[Matrix, Floats]:
     """A matrix, and the values that it stands for."""
     if form is None:
         return Matrix(*w.shape, compute_element(rig.dtype), rig.halves(w)), w
+    if isinstance(form, GroupForm):
+        part = quantize(w, form, rig.dtype)
+        part = replace(part, scales=rounded(part.scales, rig.dtype))  # as they are stored
+        scales = scales_of(form, *w.shape, rig.upload(units(part, form, rig.dtype)))
+        codes = rig.upload(packed(part.codes, form.codes))
+        return Matrix(*w.shape, Element.CODES, codes, scales, form), rounded(part.values(), rig.dtype)
     of = weight(w, form)
     scales = Matrix(*of.scales.shape, Element.FP32, rig.upload(of.scales))
     return Matrix(*w.shape, Element.FP8, rig.upload(of.elements), scales), of.values
@@ -104,12 +125,15 @@ def test_a_product_that_is_added(
         assert np.linalg.norm(sums - logits) <= 1e-5 * np.linalg.norm(logits)
 
 
-@pytest.mark.parametrize("form", [None, *ScaleForm])
+@pytest.mark.parametrize("form", [None, *ScaleForm, *GROUPS])
 @pytest.mark.parametrize("epilogue", [Epilogue.STORE, Epilogue.ADD, Epilogue.GATED])
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 2048, 5120), (8, 4096, 2048), (5, 704, 136)])
 def test_gemv(
-    device: Device, rig: Rig, m: int, k: int, n: int, epilogue: Epilogue, form: ScaleForm | None
+    device: Device, rig: Rig, m: int, k: int, n: int, epilogue: Epilogue, form: Form | None
 ) -> None:
+    """Shares of k that are uneven, and of codes whole chunks of 128."""
+    if isinstance(form, GroupForm):
+        k = k // 128 * 128
     rng, element, adds = np.random.default_rng(k), compute_element(rig.dtype), epilogue is Epilogue.ADD
     rows = 2 * n if epilogue is Epilogue.GATED else n
     matrix, values = uploaded(rig, rig.rounded(rng, rows, k, scale=k**-0.5), form)
