@@ -10,7 +10,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.driver import ALL_SHARED_BYTES
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.expert_gemv import EXPERT_BLOCKS
-from gpu_backend.kernel_abi.expert_ring import EXPERT_RING_BYTES
+from gpu_backend.kernel_abi.expert_ring import EXPERT_RING_BYTES, LONG_DOWN_CHUNKS
 from gpu_backend.kernel_abi.router import ROUTER_CHUNK, ROUTER_EXPERTS, ROUTER_THREADS, ROUTER_TOKENS
 from gpu_backend.kernel_abi.routing import FEW_TOKENS, MAX_EXPERTS
 from gpu_backend.kernel_abi.small_batch_plan import EXPERT_THREADS, SMALL_BATCH_TOKENS
@@ -20,7 +20,7 @@ from gpu_backend.ops.launch import FromStep, Launch, Work, instantiated
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route, routing_struct
 from gpu_backend.ops.operations import Moe, Routing
-from gpu_backend.ops.weights import UNSCALED, form_name, instance, weight_operand
+from gpu_backend.ops.weights import UNSCALED, form_name, instance, lane_weights, weight_operand
 
 # Pairs an expert, on average, up to which reading the weights is all the work.
 SMALL_BATCH_PAIRS = MOST_PAIRS // MAX_EXPERTS
@@ -39,6 +39,12 @@ def expert_input(op: Moe) -> Element:
 def ring_bytes(weight: Matrix) -> int:
     """Of shared memory, through which narrow weights go (kernels/ops/moe/expert_ring.h)."""
     return EXPERT_RING_BYTES if weight.scales else 0
+
+
+def down_matmul(down: Matrix) -> str:
+    """Which ExpertMatmul it is (kernels/ops/moe/expert_sums.h)."""
+    chunks = ceil_div(down.columns, 4 * lane_weights(down))
+    return "blink::kLongDown" if down.groups and chunks >= LONG_DOWN_CHUNKS else "blink::kDown"
 
 
 def divided_bytes(weight: Matrix) -> int:
@@ -86,7 +92,7 @@ class StreamMoe:
             divided=divided_bytes(op.gate_up),
         )
         sizes = (op.tokens, op.intermediate, op.hidden, per_token)
-        kernel = instance(half, "blink::kDown", "blink::kRoutingGiven", of=op.down)
+        kernel = instance(half, down_matmul(op.down), "blink::kRoutingGiven", of=op.down)
         down = Launch(
             f"moe_gemv_kernel<{kernel}>",
             grid,

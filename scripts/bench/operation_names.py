@@ -12,7 +12,7 @@ from gpu_backend.ops.operations import DecodeModel, MatMul, Moe, Role
 
 GEMMS = ("gemv", "skinny_gemm", "tiled_gemm")  # kernels of a router that is a matmul
 BEHIND = ("silu_mul", "split_sums")  # kernels that a matmul has behind it
-PARTS = {"kGateUp": "gate_up", "kDown": "down"}  # of the experts' kernels
+PARTS = {"kGateUp": "gate_up", "kDown": "down", "kLongDown": "down"}  # of the experts' kernels
 
 
 def operation_name(choice: Choice, work: Work, tokens: int) -> str:

@@ -177,7 +177,7 @@ class SymbolicMachine:
         elif name == "gemv":
             self._multiply(Product(*arguments, epilogue_of(template[1])))
         elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_fp8_gemm"):
-            down = template[1] == "blink::kDown"
+            down = template[1] != "blink::kGateUp"
             few = {"chooses": True} if "blink::kRoutingFused" in template else {}
             getattr(self, f"_{name}_{'down' if down else 'gate_up'}")(work.grid[0], *arguments, **few)
         else:

@@ -191,6 +191,7 @@ def test_kernels_compile_for_codes_of_four_bits(half: str, form: str) -> None:
         "resident_gemv_kernel<{}, blink::kEpilogueHalf, 1, true, {}>",
         "moe_gemv_kernel<{}, blink::kGateUp, blink::kRoutingFused, {}>",
         "moe_gemv_kernel<{}, blink::kDown, blink::kRoutingGiven, {}>",
+        "moe_gemv_kernel<{}, blink::kLongDown, blink::kRoutingGiven, {}>",
         "moe_single_token_gate_up_kernel<{}, {}>",
         "moe_single_token_down_kernel<{}, {}>",
         "unpack_kernel<{}, {}>",

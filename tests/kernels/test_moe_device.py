@@ -137,9 +137,31 @@ def test_experts_with_a_bias(
 
 
 @pytest.mark.parametrize("form", CODES)
-def test_experts_of_codes_with_a_bias(emulate: Emulate, form: GroupForm) -> None:
-    case = MoeCase(skewed(20, 5, 2), 5, 256, 64, form)
-    case.bias = random(5, 2, 64, seed=6, scale=2)
+@pytest.mark.parametrize("tokens", [1, 20])
+def test_experts_of_codes_with_a_bias(emulate: Emulate, tokens: int, form: GroupForm) -> None:
+    """Also of an expert's pairs that are two units, and of so many tiles that each block has several."""
+    case = MoeCase(skewed(tokens, 5, 2), 5, 256, 128, form)
+    case.bias = random(5, 2, 128, seed=6, scale=2)
+    case.check(case.run(emulate))
+
+
+@pytest.mark.parametrize("form", [GroupForm(Codes.INT4, 32), FP4_32, FP4_16])
+@pytest.mark.parametrize(
+    ("tokens", "hidden", "intermediate"),
+    [
+        (1, 480, 96),  # a warp's part of a row ends within a chunk, and others have none
+        (9, 416, 1568),  # down's rows are all warps', whose last have none
+        pytest.param(1, 2880, 64, marks=pytest.mark.slow),  # gpt-oss's rows, with one pair a unit
+        pytest.param(3, 96, 2880, marks=pytest.mark.slow),
+        pytest.param(20, 3168, 3168, marks=pytest.mark.slow),  # two rounds of a row
+    ],
+)
+def test_experts_of_codes_whose_rows_end_within_a_chunk(
+    emulate: Emulate, tokens: int, hidden: int, intermediate: int, form: GroupForm
+) -> None:
+    """The scales of such rows begin within a word of bytes."""
+    case = MoeCase(skewed(tokens, 4, 2), 4, hidden, intermediate, form)
+    case.bias = random(4, 2, intermediate, seed=6, scale=2)
     case.check(case.run(emulate))
 
 

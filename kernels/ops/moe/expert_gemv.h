@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_halves(ExpertSums& sums, const ExpertUn
   ExpertSource<Half, kUnscaled> source = stream.source(present);
 #pragma unroll
   for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
-  if (Matmul == kDown) wait_for_predecessor();
+  if (Matmul != kGateUp) wait_for_predecessor();
 
   uint32_t buffer = 0;
   for (; stream.exists(present); buffer ^= 1) {
@@ -96,7 +96,10 @@ __device__ __forceinline__ void multiply_halves(ExpertSums& sums, const ExpertUn
     for (int g = 0; g < 2; ++g)
       sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads(); /* also: all have read the other buffer's sums */
-    store_tile<Half, Matmul, Biased>(sums, buffer, unit, pairs, out, item.tile, n_out, {1.0f, 1.0f}, bias);
+    const uint32_t output = item.tile * ExpertLayout<Matmul>::kOutputs;
+    const Half* of_tile = Biased ? bias + uint64_t(unit.expert) * 2 * n_out + output : nullptr;
+    store_tile<Half, Matmul, Biased>(sums, buffer, unit, pairs, out, item.tile, n_out, {1.0f, 1.0f}, threadIdx.x,
+                                     of_tile, n_out);
   }
 }
 
@@ -119,9 +122,9 @@ __device__ __forceinline__ void prefetch_likely(const Half* w, uint32_t n_expert
 }
 
 /* grid (any), block (kExpertThreads); at most kSmallBatchTokens tokens and kSmallBatchPairs pairs; n_in a multiple
- * of 8, for fp8 of 16 and for codes of 32, which also need kExpertRingBytes of dynamic shared memory. Every weight of a
- * unit is read once, and the next tile's are on their way while the warps add up this one. Launch kExpertBlocks blocks
- * a multiprocessor at most.
+ * of 8, for fp8 of 16 and for codes of 32, which also need kExpertRingBytes of dynamic shared memory; for codes n_out
+ * is a multiple of 8. Every weight of a unit is read once, and the next tile's are on their way while the warps add up
+ * this one. Launch kExpertBlocks blocks a multiprocessor at most.
  *
  * kGateUp lets kDown start when all of its blocks have waited for the router, and the routing is there: kDown may then
  * read it, plan and request weights before its own wait, while the last blocks of kGateUp are at work. */
@@ -133,7 +136,9 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   static_assert(!Biased || (Matmul == kGateUp && !kIsFp8<Form>), "no such kernel");
   __shared__ ExpertSums sums;
   constexpr bool kFew = Source != kRoutingGiven;
-  __shared__ SmallBatchPlan<kFew ? kFewTokens : kSmallBatchTokens, kFew ? kFewPairs : kSmallBatchPairs> plan;
+  constexpr uint32_t kTokens = kFew ? kFewTokens : kSmallBatchTokens, kPairs = kFew ? kFewPairs : kSmallBatchPairs;
+  constexpr uint32_t kUnit = kUnitPairs<Form>;
+  __shared__ SmallBatchPlan<kTokens, kPairs, kUnit> plan;
   if constexpr (Matmul == kGateUp && Form == kUnscaled)
     if (tokens * per_token >= kLikelyPairs * routing.n_experts) prefetch_likely(w, routing.n_experts, n_in, n_out);
   plan.clear();

@@ -5,6 +5,9 @@
  * there instead. Loads to registers would be waited for too early. A warp notes what it waits for on six scoreboards,
  * so waiting for one load (of x, say) means waiting for all later ones that share its scoreboard; and ptxas copies
  * registers at the end of a loop, which waits for them. With 32 tokens, warps waited for loads half of the time.
+ *
+ * The scales of codes come the same way, in words behind the weights of their chunk: at the head of a tile, loads of
+ * them would take longer than a block has for all of the tile.
  */
 #ifndef BLINK_OPS_MOE_EXPERT_RING_H
 #define BLINK_OPS_MOE_EXPERT_RING_H
@@ -52,13 +55,17 @@ struct ExpertPart {
   }
 };
 
-/* Chunks of a tile that a warp multiplies in a round: all it has in Qwen3-30B-A3B. */
-template <ExpertMatmul Matmul>
-constexpr uint32_t kRingDepth = Matmul == kDown ? 3 : 4;
+/* Chunks of a tile that a warp multiplies in a round: of fp8 all it has in Qwen3-30B-A3B, of codes also in gpt-oss. */
+template <ExpertMatmul Matmul, ScaleForm Form>
+constexpr uint32_t kRingDepth = Matmul == kGateUp && !kIsCodes<Form> ? 4 : 3;
 constexpr uint32_t kRingRounds = 2; /* in flight */
-constexpr uint32_t kRingSlots = 8;  /* for chunks of a warp, of 1,024 bytes each */
-constexpr uint32_t kExpertRingBytes = kExpertWarps * kRingSlots * 1024;
-static_assert(kRingRounds * kRingDepth<kGateUp> <= kRingSlots, "a slot for each chunk in flight");
+constexpr uint32_t kExpertRingBytes = 65536;
+/* Vectors of a slot: 16 bytes a lane of both rows of a chunk, and of codes a word a lane of both rows' scales. */
+template <ScaleForm Form>
+constexpr uint32_t kSlotVectors = kIsCodes<Form> ? 64 + 16 : 64;
+/* Chunks of a row of codes from which on it is kLongDown's: more than one round of kDown. */
+constexpr uint32_t kLongDownChunks = 13;
+static_assert(kLongDownChunks == ExpertLayout<kDown>::kSplits * kRingDepth<kDown, kInt4ByGroup> + 1, "see above");
 constexpr uint32_t kTileScales = 32; /* of a tile's rows, at most */
 /* Tiles whose scales are there: those in flight, the present one, and one that other warps may still be storing. */
 constexpr uint32_t kScaledTiles = 4;
@@ -69,36 +76,65 @@ template <ExpertMatmul Matmul, ScaleForm Form>
 struct ExpertRing {
   using Types = WeightTypes<__half, Form>; /* of fp8 or of codes: the same for all halves */
   using Layout = ExpertLayout<Matmul>;
-  static constexpr uint32_t kDepth = kRingDepth<Matmul>, kSlots = kRingRounds * kDepth, kChunk = kChunkWeights<Form>;
+  static constexpr uint32_t kDepth = kRingDepth<Matmul, Form>, kSlots = kRingRounds * kDepth;
+  static constexpr uint32_t kChunk = kChunkWeights<Form>, kStride = kSlotVectors<Form>;
   static constexpr uint32_t kRows = Layout::kOutputs * (Matmul == kGateUp ? 2 : 1); /* of a tile */
+  static constexpr uint32_t kUnitBytes = Form == kFp4By32 ? 1 : 4;                  /* of a unit's scale */
+  static_assert(kExpertWarps * kSlots * kStride * sizeof(uint4) <= kExpertRingBytes, "a slot for each chunk in flight");
 
   const ExpertUnit* units;
   typename Types::Matrix w;
   uint32_t n_in, n_out, n_tiles;
   uint32_t first;   /* the lane's first k */
   uint32_t n_lane;  /* chunks of a tile of which the lane has a part: k may end within a chunk */
+  uint32_t n_warp;  /* chunks of which some lane has a part */
   uint32_t columns; /* chunks of a warp's rounds */
   uint4* place;     /* the lane's, of a chunk's first row in the warp's first slot */
+  /* Of codes, for scales: the lane's word of a chunk's first row in the first slot, which byte of it the lane's scale
+   * begins with, and bytes of a row. */
+  uint32_t *word, byte, row_bytes;
   float (*scales)[kTileScales];
-  /* Of what is requested next: the lane's first row, its output; how many tiles are left; the unit. */
+  /* Of codes, for biases: [experts][2][n_out] halves, or null; those of tiles' outputs, 8 of gate and 8 of up. */
+  const uint16_t* biases;
+  uint4 (*bias_of_tile)[2];
+  /* Of what is requested next: the lane's first row, and of codes its scales; its output; how many tiles are left; the
+   * unit. */
   typename Types::Pointer low;
+  const uint8_t* low_units;
   uint32_t o, left, unit, done, turn;
 
   __device__ __forceinline__ ExpertRing(const ExpertUnit* all, const typename Types::Matrix& weight, uint32_t in,
                                         uint32_t out, const ExpertPart& part, uint32_t tiles,
-                                        float (&scales_of_tiles)[kScaledTiles][kTileScales])
-      : units(all), w(weight), n_in(in), n_out(out), n_tiles(tiles), scales(scales_of_tiles) {
+                                        float (&scales_of_tiles)[kScaledTiles][kTileScales], const void* all_biases,
+                                        uint4 (&biases_of_tiles)[kScaledTiles][2])
+      : units(all),
+        w(weight),
+        n_in(in),
+        n_out(out),
+        n_tiles(tiles),
+        scales(scales_of_tiles),
+        biases(static_cast<const uint16_t*>(all_biases)),
+        bias_of_tile(biases_of_tiles),
+        low_units(nullptr) {
     const uint32_t chunks = (in + kChunk - 1) / kChunk, share = (chunks + Layout::kSplits - 1) / Layout::kSplits;
     const uint32_t begin = min(chunks, threadIdx.x / 32 % Layout::kSplits * share);
     first = begin * kChunk + threadIdx.x % 4 * kLaneWeights<Form>;
-    n_lane = in > first ? min(min(chunks, begin + share) - begin, (in - first + kChunk - 1) / kChunk) : 0;
+    n_warp = min(chunks, begin + share) - begin;
+    n_lane = in > first ? min(n_warp, (in - first + kChunk - 1) / kChunk) : 0;
     columns = (share + kDepth - 1) / kDepth * kDepth;
-    place = reinterpret_cast<uint4*>(dynamic_shared()) + threadIdx.x / 32 * (kSlots * 64) + threadIdx.x % 32;
+    place = reinterpret_cast<uint4*>(dynamic_shared()) + threadIdx.x / 32 * (kSlots * kStride) + threadIdx.x % 32;
+    if constexpr (kIsCodes<Form>) {
+      word = reinterpret_cast<uint32_t*>(place - threadIdx.x % 32 + 64) + threadIdx.x % 32;
+      row_bytes = (in >> unit_shift()) * kUnitBytes;
+      /* The rows of the lane are multiples of 8 apart, so that where words begin is the same for all. */
+      byte = Form == kFp4By32 ? (output() * row_bytes + unit_of(first)) % 4 : 0;
+    }
     left = part.count(n_tiles), unit = part.begin.unit, done = 0, turn = 0;
     open(part.begin.tile);
 #pragma unroll
     for (uint32_t round = 0; round < kRingRounds; ++round, advance()) {
       request_scales();
+      request_biases();
 #pragma unroll
       for (uint32_t i = 0; i < kDepth; ++i) request(i, round * kDepth + i);
     }
@@ -114,8 +150,13 @@ struct ExpertRing {
     low = elements_of(w), o = n_out; /* nothing is wanted */
     if (!left) return;
     o = tile * Layout::kOutputs + output();
-    low = low + ((units[unit].expert * rows() + o) * n_in + first);
+    const uint64_t row = units[unit].expert * rows() + o;
+    low = low + (row * n_in + first);
+    if constexpr (kIsCodes<Form>) low_units = static_cast<const uint8_t*>(w.scales) + row * row_bytes - byte;
   }
+  __device__ __forceinline__ uint32_t unit_shift() const { return Form == kInt4ByGroup ? w.shift : 5; }
+  /* Where in a row of scales that of column k is. */
+  __device__ __forceinline__ uint32_t unit_of(uint32_t k) const { return (k >> unit_shift()) * kUnitBytes; }
   /* Before a round is requested: the scales of its tile, by the first threads. When these have waited for the round and
    * the block has met, all may read them. */
   __device__ __forceinline__ void request_scales() const {
@@ -124,13 +165,27 @@ struct ExpertRing {
     const uint64_t row = units[unit].expert * rows() + threadIdx.x / Layout::kOutputs * n_out + own;
     if (own < n_out) copy_async_word(&scales[turn % kScaledTiles][threadIdx.x], scales_of(w) + row);
   }
+  /* The same of the biases of its outputs. */
+  __device__ __forceinline__ void request_biases() const {
+    if (!biases || done || threadIdx.x >= 2 || !left) return;
+    const uint64_t row = units[unit].expert * rows() + threadIdx.x * n_out;
+    copy_weight(&bias_of_tile[turn % kScaledTiles][threadIdx.x], biases + row + o, true);
+  }
+  __device__ __forceinline__ void request_word(uint32_t slot, uint32_t of_row, const uint8_t* from, bool wanted) const {
+    if (wanted) copy_async_word(word + slot * kStride * 4 + of_row, reinterpret_cast<const uint32_t*>(from));
+  }
   /* Requests chunk `i` of the round to a slot. */
   __device__ __forceinline__ void request(uint32_t i, uint32_t slot) const {
-    const bool wanted = done + i < n_lane;
+    const bool wanted = done + i < n_lane, has_high = o + (Matmul == kGateUp ? 0 : 8) < n_out;
     typename Types::Pointer from = low + i * kChunk;
-    copy_weight(place + slot * 64, from, wanted && o < n_out);
+    copy_weight(place + slot * kStride, from, wanted && o < n_out);
     from = from + uint64_t(Matmul == kGateUp ? n_out : 8) * n_in;
-    copy_weight(place + slot * 64 + 32, from, wanted && o + (Matmul == kGateUp ? 0 : 8) < n_out);
+    copy_weight(place + slot * kStride + 32, from, wanted && has_high);
+    if constexpr (kIsCodes<Form>) {
+      const uint8_t* scale = low_units + unit_of(first + (done + i) * kChunk);
+      request_word(slot, 0, scale, wanted && o < n_out);
+      request_word(slot, 32, scale + uint64_t(Matmul == kGateUp ? n_out : 8) * row_bytes, wanted && has_high);
+    }
     commit_copies();
   }
   /* To the next round. */
@@ -140,6 +195,7 @@ struct ExpertRing {
       return;
     }
     low += int64_t(Layout::kOutputs) * n_in - int64_t(done) * kChunk;
+    if constexpr (kIsCodes<Form>) low_units += Layout::kOutputs * row_bytes;
     done = 0, o += Layout::kOutputs;
     if (!left) return;
     ++turn, --left;
@@ -161,10 +217,20 @@ struct ExpertRing {
     const float* of = scales[number % kScaledTiles] + o;
     return {of[0], Matmul == kGateUp ? of[Layout::kOutputs] : 1.0f};
   }
-  /* The chunk that was requested first. */
-  __device__ __forceinline__ void take(uint32_t slot, LaneChunk<Form>& chunk) const {
+  /* The scale of a row's word in a slot, if it was wanted. Otherwise one that makes finite numbers of all codes, for x
+   * is zero there: what no copy has brought might make NaN of them, also where the codes are zero. */
+  __device__ __forceinline__ uint32_t scale_in(uint32_t slot, uint32_t of_row, bool wanted) const {
+    constexpr uint32_t kFinite = 254; /* of bytes the largest exponent, in float16, too; as a half very small */
+    const uint32_t* at = word + slot * kStride * 4 + of_row;
+    if (!wanted) return kFinite;
+    return Form == kFp4By32 ? reinterpret_cast<const uint8_t*>(at)[byte] : *at;
+  }
+  /* The chunk that was requested first; `wanted`: the lane has a part of it. */
+  __device__ __forceinline__ void take(uint32_t slot, bool wanted, LaneChunk<Form>& chunk) const {
     wait_for_copies<kSlots - 1>();
-    chunk.low = place[slot * 64], chunk.high = place[slot * 64 + 32];
+    chunk.low = place[slot * kStride], chunk.high = place[slot * kStride + 32];
+    if constexpr (kIsCodes<Form>)
+      chunk.low_scale = scale_in(slot, 0, wanted), chunk.high_scale = scale_in(slot, 32, wanted);
   }
 };
 

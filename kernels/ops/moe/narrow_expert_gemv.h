@@ -21,11 +21,11 @@ struct RingTurn {
 };
 
 /* Multiplies tiles tile.. of a unit, whose pairs are Groups groups; by the block. The lane's x stays in registers while
- * the tiles follow each other, if a warp's part of a row is one round. */
+ * the tiles follow each other, if a warp's part of a row is one round. Biases lie in the ring. */
 template <typename Half, uint32_t Groups, bool Biased, typename X, ExpertMatmul Matmul, ScaleForm Form>
 __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmul, Form>& ring, RingTurn& turn,
                                               const ExpertUnit unit, const uint32_t* pairs, const X* x, Half* out,
-                                              uint32_t tile, uint32_t end, const Half* bias) {
+                                              uint32_t tile, uint32_t end) {
   using Ring = ExpertRing<Matmul, Form>;
   constexpr uint32_t kVectors = kLaneVectors<Form>, kDepth = Ring::kDepth, kOutputs = ExpertLayout<Matmul>::kOutputs;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -53,17 +53,19 @@ __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmu
                                   ? *reinterpret_cast<const uint4*>(row[g] + (done + i) * Ring::kChunk + 8 * v)
                                   : make_uint4(0, 0, 0, 0);
       }
-      if (kIsCodes<Form> || (Form == kScaleByBlock && (changes || tile * kOutputs % kScaleBlock == 0))) {
+      if (Form == kScaleByBlock && (changes || tile * kOutputs % kScaleBlock == 0)) {
         const LaneScales<Form> scales = ring.lane_scales(unit.expert, tile, done);
 #pragma unroll
         for (uint32_t i = 0; i < kDepth; ++i) scales.load(i, done + i < ring.n_lane, chunk[i]);
       }
       fresh = false;
       ring.request_scales();
+      ring.request_biases();
 #pragma unroll
       for (uint32_t i = 0; i < kDepth; ++i) {
-        ring.take(turn.slot + i, chunk[i]);
-        multiply_chunk<X, Form, Groups>(acc, chunk[i], part[i]);
+        ring.take(turn.slot + i, done + i < ring.n_lane, chunk[i]);
+        /* Of codes, a warp's chunks past its last would cost as much as others; of fp8, little. */
+        if (!kIsCodes<Form> || done + i < ring.n_warp) multiply_chunk<X, Form, Groups>(acc, chunk[i], part[i]);
         ring.request(i, turn.slot + i);
       }
       ring.advance();
@@ -74,8 +76,11 @@ __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmu
     for (uint32_t g = 0; g < Groups; ++g)
       sums.part[buffer][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads(); /* also: all have read the other buffer's sums */
-    const OutputScales scale = ring.output_scales(turn.tile, threadIdx.x % kOutputs);
-    store_tile<Half, Matmul, Biased>(sums, buffer, unit, pairs, out, tile, ring.n_out, scale, bias);
+    /* Of codes the last warps first: where a row is not divided evenly, they have less of it, and so the time. */
+    const uint32_t thread = kIsCodes<Form> ? kExpertThreads - 1 - threadIdx.x : threadIdx.x;
+    const OutputScales scale = ring.output_scales(turn.tile, thread % kOutputs);
+    const Half* bias = reinterpret_cast<const Half*>(ring.bias_of_tile[turn.tile % kScaledTiles]);
+    store_tile<Half, Matmul, Biased>(sums, buffer, unit, pairs, out, tile, ring.n_out, scale, thread, bias, kOutputs);
   }
 }
 
@@ -87,18 +92,20 @@ __device__ __forceinline__ void multiply_narrow(ExpertSums& sums, const Plan& pl
                                                 uint32_t n_out, const Half* bias) {
   constexpr uint32_t kOutputs = ExpertLayout<Matmul>::kOutputs;
   __shared__ float scales[kScaledTiles][kTileScales];
+  __shared__ uint4 biases[kScaledTiles][2];
   const uint32_t n_tiles = (n_out + kOutputs - 1) / kOutputs;
   const ExpertPart part(plan.units, plan.n_units, plan.n_groups, n_tiles);
-  ExpertRing<Matmul, Form> ring(plan.units, w, n_in, n_out, part, n_tiles, scales);
-  if (Matmul == kDown) wait_for_predecessor();
+  ExpertRing<Matmul, Form> ring(plan.units, w, n_in, n_out, part, n_tiles, scales, Biased ? bias : nullptr, biases);
+  if (Matmul != kGateUp) wait_for_predecessor();
   RingTurn turn;
   for (uint32_t unit = part.begin.unit, tile = part.begin.tile; unit <= part.end.unit; ++unit, tile = 0) {
     const uint32_t end = unit == part.end.unit ? part.end.tile : n_tiles;
     if (tile >= end) continue;
-    if (plan.units[unit].count > kPairGroup)
-      multiply_unit<Half, 2, Biased>(sums, ring, turn, plan.units[unit], plan.pairs, x, out, tile, end, bias);
+    if (kUnitPairs<Form> > kPairGroup && plan.units[unit].count > kPairGroup)
+      multiply_unit<Half, kUnitPairs<Form> / kPairGroup, Biased>(sums, ring, turn, plan.units[unit], plan.pairs, x, out,
+                                                                 tile, end);
     else
-      multiply_unit<Half, 1, Biased>(sums, ring, turn, plan.units[unit], plan.pairs, x, out, tile, end, bias);
+      multiply_unit<Half, 1, Biased>(sums, ring, turn, plan.units[unit], plan.pairs, x, out, tile, end);
   }
   wait_for_copies<0>(); /* they bring nothing, but write zeros */
 }

@@ -1,6 +1,6 @@
 /* Small-batch plan: the expert plan of few tokens. Every block makes it for itself in shared memory, which is faster
- * than reading one that another kernel made. Its units are those of expert_plan.h, of kSmallBatchUnit pairs. For up to
- * kFewTokens tokens each block of the first matmul, gate_up, also does the top-k routing for itself.
+ * than reading one that another kernel made. Its units are those of expert_plan.h, of one or two groups of pairs.
+ * For up to kFewTokens tokens each block of the first matmul, gate_up, also does the top-k routing for itself.
  */
 #ifndef BLINK_OPS_MOE_SMALL_BATCH_PLAN_H
 #define BLINK_OPS_MOE_SMALL_BATCH_PLAN_H
@@ -13,7 +13,6 @@ namespace blink {
 
 constexpr uint32_t kExpertWarps = 8, kExpertThreads = 32 * kExpertWarps;
 constexpr uint32_t kPairGroup = 8;          /* pairs that the tensor cores multiply at once: their columns */
-constexpr uint32_t kSmallBatchUnit = 16;    /* pairs of a unit: two groups */
 constexpr uint32_t kSmallBatchTokens = 128; /* at most, in a step, and pairs */
 constexpr uint32_t kSmallBatchPairs = 2048, kFewPairs = kFewTokens * 32;
 static_assert(kExpertThreads == kMaxExperts && kExpertWarps == kFewTokens, "a thread counts, a warp chooses");
@@ -32,12 +31,13 @@ struct Routing {
   uint32_t n_experts, renormalise;
 };
 
-template <uint32_t Tokens, uint32_t Pairs>
+/* Units of at most `Unit` pairs, a multiple of kPairGroup. */
+template <uint32_t Tokens, uint32_t Pairs, uint32_t Unit>
 struct SmallBatchPlan {
   static constexpr uint32_t kWords = (Tokens + 31) / 32;
   uint32_t chosen[kFewPairs]; /* if the blocks route: [tokens][per_token] */
   uint32_t n_units, n_groups;
-  ExpertUnit units[Pairs / kSmallBatchUnit + kMaxExperts];
+  ExpertUnit units[Pairs / Unit + kMaxExperts];
   uint32_t pairs[Pairs];
   uint32_t mask[kMaxExperts][kWords];      /* a bit per token that is routed to the expert */
   alignas(16) uint32_t first[kMaxExperts]; /* where the expert's first pair goes */
@@ -114,8 +114,8 @@ struct SmallBatchPlan {
   }
   /* Fills in the units and `first`, one thread per expert: how many pairs, groups and units end with it. */
   __device__ __forceinline__ void cut() {
-    constexpr uint32_t kBits = 20, kMask = (1u << kBits) - 1, kGroups = kSmallBatchUnit / kPairGroup;
-    const uint32_t n = lower(threadIdx.x, 32 * kWords), count = (n + kSmallBatchUnit - 1) / kSmallBatchUnit;
+    constexpr uint32_t kBits = 20, kMask = (1u << kBits) - 1, kGroups = Unit / kPairGroup;
+    const uint32_t n = lower(threadIdx.x, 32 * kWords), count = (n + Unit - 1) / Unit;
     const uint32_t groups = (n + kPairGroup - 1) / kPairGroup;
     uint64_t upto = warp_scan(uint64_t(count) << 2 * kBits | uint64_t(groups) << kBits | n);
     if (threadIdx.x % 32 == 31) totals[threadIdx.x / 32] = upto;
@@ -127,8 +127,8 @@ struct SmallBatchPlan {
     const uint32_t groups_upto = uint32_t(upto >> kBits) & kMask;
     first[threadIdx.x] = begin;
     for (uint32_t u = 0; u < count; ++u) {
-      const uint32_t at = u * kSmallBatchUnit;
-      units[unit + u] = {threadIdx.x, begin + at, min(kSmallBatchUnit, n - at), groups_upto - groups + u * kGroups};
+      const uint32_t at = u * Unit;
+      units[unit + u] = {threadIdx.x, begin + at, min(Unit, n - at), groups_upto - groups + u * kGroups};
     }
     if (threadIdx.x == kExpertThreads - 1) n_units = unit + count, n_groups = groups_upto;
   }

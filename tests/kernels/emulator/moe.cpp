@@ -42,9 +42,13 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
       with_constant<kRoutingGiven, kRoutingFused>(tokens <= kFewTokens ? kRoutingFused : kRoutingGiven, gate_up_kernel);
     });
     after(product, kHalf * tokens * per_token * intermediate);
-    launch({blocks}, kExpertThreads, [&] {
-      moe_gemv_kernel<Half, kDown, kRoutingGiven, of()>(routing, w_down, product, rows, tokens, intermediate, hidden,
-                                                        per_token, nullptr);
+    const bool is_long = kIsCodes<of()> && intermediate > (kLongDownChunks - 1) * kChunkWeights<of()>;
+    with_constant<kDown, kLongDown>(is_long ? kLongDown : kDown, [&](auto matmul) {
+      constexpr auto kernel = moe_gemv_kernel<Half, ExpertMatmul(matmul()), kRoutingGiven, of()>;
+      const auto run = [&] {
+        kernel(routing, w_down, product, rows, tokens, intermediate, hidden, per_token, nullptr);
+      };
+      launch({blocks}, kExpertThreads, run);
     });
     emulator::dynamic_bytes = emulator::kMostBytes;
   });
