@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpu_backend.arithmetic import ceil_div
+from gpu_backend.kernel_abi.skinny_codes_sm90 import SKINNY_CODE_PANEL, SKINNY_SCALE_BYTES
 from gpu_backend.kernel_abi.skinny_pipeline_sm90 import (
     SKINNY_MAX_COLUMNS,
     SKINNY_MAX_STAGES,
@@ -42,6 +43,7 @@ PANELS = (4, 2, 1)  # of a stage, the best first: memory delivers neighbouring p
 FEWEST_SLOTS = (3, 2)  # of w and of x, so that the memory never waits
 WIDE_X_SLOTS = 3  # of x, with fewer of which the widest stages of fp8 wait for their last panel of x
 X_SLOTS = 4  # more slots of x bring nothing
+CODE_PANELS = SKINNY_CODE_PANEL // SKINNY_PANEL  # of x for a panel of codes of four bits
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,27 @@ class SkinnyCut:
 
     @property
     def threads(self) -> int:
-        """The threads of a block, SkinnySplit::kThreads of the instance: two warpgroups multiply many rows,
-        and convert weights in fp8 of more than GROUP rows, unless k is split."""
-        converts = self.x_panels > 1 and self.tiles > 1
-        warpgroups = 2 if self.splits == 1 and (converts or self.m > FEW_ROWS) else 1
-        return warpgroups * WARPGROUP + SKINNY_PRODUCERS
+        """The threads of a block, SkinnySplit::kThreads of the instance."""
+        return self._warpgroups * WARPGROUP + SKINNY_PRODUCERS
+
+    @property
+    def _converts(self) -> bool:
+        """Whether two warpgroups share the rows of a tile, whose weights they convert."""
+        return self.x_panels > 1 and self.tiles > 1 and self.splits == 1
+
+    @property
+    def _warpgroups(self) -> int:
+        """That multiply: two have many rows, or rows of more than GROUP that they convert, unless k is
+        split."""
+        return 2 if self._converts or (self.splits == 1 and self.m > FEW_ROWS) else 1
+
+    @property
+    def _scale_bytes(self) -> int:
+        """Of the scales of codes, SkinnyScales::kBytes of the instance."""
+        if self.x_panels < CODE_PANELS:
+            return 0
+        groups = ceil_div(self.tiles, 2) if self._converts else self.tiles  # of a warpgroup
+        return self._warpgroups * groups * SKINNY_SCALE_BYTES
 
     @property
     def tiles(self) -> int:
@@ -110,16 +128,13 @@ class SkinnyCut:
         beyond = SKINNY_ROW_BYTES * (GROUP * self.tiles - self.tile_rows)  # a wgmma reads whole groups
         pipelines = w + max(x, beyond)
         groups = self.columns // 8  # fragments of 64 rows
+        front = SKINNY_PIPELINE_START + self._scale_bytes
         if self.splits == 1:
-            return SKINNY_PIPELINE_START + FRAGMENT_BYTES * groups + pipelines
+            return front + FRAGMENT_BYTES * groups + pipelines
         # What other blocks of the cluster send lies in front of the pipelines, and the block's own tile
         # where they were.
         sent = (self.splits - 1) * ceil_div(self.tiles * groups, self.splits)
-        return (
-            SKINNY_PIPELINE_START
-            + FRAGMENT_BYTES * sent
-            + max(pipelines, FRAGMENT_BYTES * self.tiles * groups)
-        )
+        return front + FRAGMENT_BYTES * sent + max(pipelines, FRAGMENT_BYTES * self.tiles * groups)
 
 
 @dataclass(frozen=True)

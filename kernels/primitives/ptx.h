@@ -210,6 +210,12 @@ __device__ __forceinline__ void copy_async_word(Word* to_shared, const Word* fro
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from) : "memory");
 }
 
+/* 4 bytes of scales, which L2 brings with their line of 128 bytes: their neighbours follow soon. */
+__device__ __forceinline__ void copy_scales(uint32_t* to_shared, const uint32_t* from) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4;" ::"r"(shared_address(to_shared)), "l"(from)
+               : "memory");
+}
+
 /* *p += x, without waiting for the old value. */
 __device__ __forceinline__ void add_to(float* p, float x) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(p), "f"(x) : "memory");

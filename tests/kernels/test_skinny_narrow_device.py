@@ -12,11 +12,13 @@ from reference_ops import SILU, call
 from test_skinny_gemm_device import FusedNorm, box_map
 from weights import CODES, Weights, weights
 
-from gpu_backend.models.quantization import Form, GroupForm, ScaleForm
+from gpu_backend.models.fourbit import unit_columns
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 from gpu_backend.ops.skinny_cut import SkinnyCut, gate_up_boxes, matrix_boxes
 
 CODE_PANELS, FP8_PANELS = 4, 2  # of x for a panel of weights
 FORMS: list[Form] = [ScaleForm.ROW, ScaleForm.BLOCK, *CODES]
+GROUPS = (32, 128)  # of integers, beside those of CODES
 
 
 def x_panels(form: Form) -> int:
@@ -69,6 +71,24 @@ def test_skinny_gemm_of_codes(
     check_product(emulate, m, n_in, n_out, tile_rows, panels, splits, blocks, form, output)
 
 
+@pytest.mark.parametrize("form", [*CODES, *(GroupForm(Codes.INT4, group) for group in GROUPS)])
+@pytest.mark.parametrize(
+    ("m", "n_in", "n_out", "tile_rows", "panels", "splits", "blocks"),
+    [
+        (3, 1056, 200, 40, 1, 1, 2),  # blocks of two and three tiles, rows of scales that are no whole words
+        (16, 672, 1000, 120, 2, 1, 4),
+        (30, 2080, 328, 104, 1, 2, 8),  # shares of k of which the second ends inside
+        (40, 288, 464, 232, 1, 1, 1),
+    ],
+)
+def test_scales_of_codes_come_ahead(
+    emulate: Emulate, m: int, n_in: int, n_out: int, tile_rows: int, panels: int, splits: int, blocks: int,
+    form: Form
+) -> None:  # fmt: skip
+    """Across panels, stages and tiles."""
+    check_product(emulate, m, n_in, n_out, tile_rows, panels, splits, blocks, form, "float")
+
+
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("form", list(ScaleForm))
 @pytest.mark.parametrize(
@@ -110,7 +130,8 @@ def check_product(
         n_out = 128 * -(-n_out // 128)  # gate and up have blocks of their own
     rows = 2 * n_out if silu else n_out
     if isinstance(form, GroupForm):
-        n_in = 64 * -(-n_in // 64)  # a multiple of a group of integers
+        unit = unit_columns(form)
+        n_in = unit * -(-n_in // unit)
     x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN
     product = Product(x[:m], w.values, n_out, output)

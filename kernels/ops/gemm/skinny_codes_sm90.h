@@ -1,7 +1,8 @@
 /* How skinny_gemm_sm90.h multiplies weights in codes of four bits: converted to halves in registers, with their scales,
  * while those of the step before are multiplied. A panel of weights has four panels of x.
  *
- * Scales come from memory to registers, two turns ahead: a line of 128 bytes has those of 1,024 columns or more.
+ * A plain load of a scale would be waited for at its first use, 300 to 1,000 cycles, in every turn. So each warp copies
+ * those of its rows to shared memory, one panel ahead, across stages and tiles, and waits once a panel.
  */
 #ifndef BLINK_OPS_GEMM_SKINNY_CODES_SM90_H
 #define BLINK_OPS_GEMM_SKINNY_CODES_SM90_H
@@ -17,46 +18,123 @@ constexpr uint32_t kSkinnyCodePanel = 2 * kSkinnyRowBytes; /* columns */
 constexpr uint32_t kSkinnyCodeTurn = 64;                   /* columns that are converted together: 32 bytes */
 static_assert(2 * kSkinnyFp8Turn == kSkinnyCodeTurn && kSkinnyPanel == kSkinnyCodeTurn, "a turn has a panel of x");
 
-/* The units of scales of a thread's two rows of 64 rows, at a turn's two groups of 32 columns, as they lie in memory.
+constexpr uint32_t kSkinnyCodeTurns = kSkinnyCodePanel / kSkinnyCodeTurn;
+constexpr uint32_t kSkinnyTurnScales = 32; /* words of scales that a warp needs in a turn: one from each lane */
+/* Shared memory for the scales of 64 rows that a warpgroup multiplies, in two panels. */
+constexpr uint32_t kSkinnyScaleBytes = 2 * kSkinnyCodeTurns * kSkinnyTurnScales * 4 * 4;
+
+/* The scales of what a warp converts, in shared memory: of the panel that it multiplies, and of the next. Matrices of
+ * other forms have none.
+ *
+ * Four lanes have the same rows r and r + 8, and need four units in a turn: of both rows, at both groups of 32 columns.
+ * Each lane copies one of them, and reads all four with one load. Of kFp4By32, whose units are bytes, a lane copies the
+ * aligned word that has the unit in it. The last word may reach up to 3 bytes beyond the matrix, but not beyond what
+ * the driver maps: an allocation begins at a multiple of 256 bytes (gpu_backend/cuda/memory.py), and words are aligned.
  */
-struct SkinnyUnits {
-  uint32_t raw[2][2];
+template <ScaleForm Form, typename Split, int Output, bool Codes = kIsCodes<Form>>
+struct SkinnyScales {
+  static constexpr uint32_t kBytes = 0;
+
+  template <typename Factors>
+  __device__ __forceinline__ SkinnyScales(const SkinnyWeightRows<Output>&, const Factors&, char*) {}
+  __device__ __forceinline__ void copy() {}
 };
 
-/* Where a thread's two rows of each of its 64 rows have their scales. */
-template <ScaleForm Form, int Tiles>
-struct SkinnyCodeScales {
-  const CodeMatrix& w;
-  uint32_t n_in;
-  uint64_t first[Tiles][2]; /* units */
+template <ScaleForm Form, typename Split, int Output>
+struct SkinnyScales<Form, Split, Output, true> {
+  static constexpr uint32_t kBytes = Split::kGroups * Split::kTiles * kSkinnyScaleBytes;
+  static constexpr uint32_t kTurns = Split::kTiles * kSkinnyCodeTurns, kWords = kTurns * kSkinnyTurnScales;
+  static constexpr bool kInBytes = Form == kFp4By32;
 
-  template <typename Split, int Output>
-  __device__ __forceinline__ void find(const SkinnyWeightRows<Output>& weights, uint32_t tile) {
-#pragma unroll
-    for (uint32_t t = 0; t < Tiles; ++t)
-#pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
-        const uint32_t r = 64 * Split::rows(t) + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + 8 * h;
-        first[t][h] = uint64_t(weights.index(tile, r)) * (n_in >> w.shift);
-      }
+  const SkinnyWeightRows<Output>& weights;
+  const CodeMatrix& codes;
+  uint32_t* next;             /* the warp's place for the next panel */
+  uint32_t odd = 0;           /* whether that is the second of both */
+  uint32_t tile = blockIdx.y; /* of the next panel, as its first column k */
+  uint32_t k;
+  const char* row[Split::kTiles]; /* the first unit of each row of which the lane copies units */
+  uint32_t order;                 /* kInBytes: how the units of rows r and r + 8 lie in their words */
+
+  __device__ __forceinline__ SkinnyScales(const SkinnyWeightRows<Output>& weights, const SkinnyFactors<Form>& factors,
+                                          char* at)
+      : weights(weights),
+        codes(factors.weights),
+        next(reinterpret_cast<uint32_t*>(at) + threadIdx.x / 32 * (2 * kWords)),
+        k(first_column()) {
+    find_rows();
+    /* Tiles, and gate and up rows, begin at multiples of 8 rows, which have whole words. */
+    const uint32_t place = threadIdx.x % 32 / 4 * n_units() % 4;
+    order = 0x32103210 >> 4 * place & 0xffff;
   }
-  /* From column k on, behind the last of which x is zero. */
-  __device__ __forceinline__ void load(SkinnyUnits& units, uint32_t t, uint32_t k) const {
+
+  /* Copies the scales of the next panel, if there is one, to where nobody reads any more. */
+  __device__ __forceinline__ void copy() {
+    const SkinnyParams& params = weights.params;
+    if (tile >= params.n_tiles) return;
 #pragma unroll
-    for (uint32_t h = 0; h < 2; ++h)
+    for (uint32_t i = 0; i < kTurns; ++i)
+      copy_scales(next + i * kSkinnyTurnScales + threadIdx.x % 32,
+                  unit(i / kSkinnyCodeTurns, k + i % kSkinnyCodeTurns * kSkinnyCodeTurn));
+    commit_copies();
+    k += kSkinnyCodePanel;
+    if (k != first_column() + params.share * params.panels * kSkinnyCodePanel) return;
+    tile += gridDim.y, k = first_column();
+    find_rows();
+  }
+
+  /* Where the lane finds the four units of the first turn of the panel whose turn it is, as `load` takes it, while the
+   * next panel's are copied. */
+  __device__ __forceinline__ const uint32_t* panel() {
+    const uint32_t* now = next + threadIdx.x % 32 / 4 * 4;
+    next += odd ? -int(kWords) : int(kWords), odd ^= 1;
+    wait_for_copies<0>();
+    __syncwarp(); /* those of all lanes have come, and all lanes have read the panel before */
+    copy();
+    return now;
+  }
+  static __device__ __forceinline__ uint4 load(const uint32_t* panel, uint32_t turn) {
+    return *reinterpret_cast<const uint4*>(panel + turn * kSkinnyTurnScales);
+  }
+  /* Of a turn's words, row r + 8 h at its group c. */
+  __device__ __forceinline__ uint32_t of(const uint4& words, uint32_t turn, uint32_t h, uint32_t c) const {
+    const uint32_t word = h ? (c ? words.w : words.z) : (c ? words.y : words.x);
+    return kInBytes ? permute_bytes(word, order) >> 8 * ((2 * turn + c) % 4) & 0xff : word;
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t n_units() const { return weights.params.n_in >> codes.shift; }
+  __device__ __forceinline__ uint32_t first_column() const {
+    return blockIdx.x * weights.params.share * weights.params.panels * kSkinnyCodePanel;
+  }
+  __device__ __forceinline__ void find_rows() {
+    const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-      for (uint32_t c = 0; c < 2; ++c)
-        load_unit<Form>(w, first[t][h], min(k + kCodeGroup * c, n_in - kCodeGroup), true, units.raw[h][c]);
+    for (uint32_t t = 0; t < Split::kTiles; ++t) {
+      const uint32_t r = 64 * Split::rows(t) + threadIdx.x % kWarpgroup / 32 * 16 + lane / 4 + lane % 4 / 2 * 8;
+      row[t] = static_cast<const char*>(codes.scales) +
+               uint64_t(weights.index(tile, r)) * n_units() * (kInBytes ? 1 : sizeof(uint32_t));
+    }
+  }
+  /* The word with the lane's unit of its row in a turn from column `k` on. Behind the last column x is zero, and any
+   * scales of the matrix will do. */
+  __device__ __forceinline__ const uint32_t* unit(uint32_t t, uint32_t k) const {
+    const uint32_t i = (k + threadIdx.x % 2 * kCodeGroup) >> codes.shift, n = n_units();
+    if constexpr (kInBytes) {
+      const char* at = row[t] + (i < n ? i : max(n, 4u) - 4);
+      return reinterpret_cast<const uint32_t*>(at - reinterpret_cast<uint64_t>(at) % 4);
+    } else {
+      return reinterpret_cast<const uint32_t*>(row[t]) + min(i, n - 1);
+    }
   }
 };
 
 /* The operands of the tensor cores' four instructions that a turn's words become. */
-template <typename Half, ScaleForm Form>
-__device__ __forceinline__ void convert_codes(uint32_t (&a)[4][4], const uint32_t (&words)[4],
-                                              const SkinnyUnits& units) {
+template <typename Half, ScaleForm Form, typename Scales>
+__device__ __forceinline__ void convert_codes(uint32_t (&a)[4][4], const uint32_t (&words)[4], const Scales& scales,
+                                              const uint4& units, uint32_t turn) {
 #pragma unroll
   for (uint32_t c = 0; c < 2; ++c) {
-    const CodeFactors<Half, Form> low(units.raw[0][c]), high(units.raw[1][c]);
+    const CodeFactors<Half, Form> low(scales.of(units, turn, 0, c)), high(scales.of(units, turn, 1, c));
 #pragma unroll
     for (uint32_t step = 0; step < 2; ++step) {
       uint32_t (&to)[4] = a[2 * c + step];
@@ -66,62 +144,69 @@ __device__ __forceinline__ void convert_codes(uint32_t (&a)[4][4], const uint32_
   }
 }
 
-/* As multiply_tile does it with halves. */
-template <typename Half, ScaleForm Form, typename Split, int Output, int Tiles, int N>
-__device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], uint32_t tile,
-                                                   const SkinnyWeightRows<Output>& weights, const CodeMatrix& codes,
+/* As multiply_tile does it with halves, in turns without a pause at the end of a panel or a stage: while a turn is
+ * multiplied, the next is converted, and the words of the one after it are loaded. At the end of a tile those that
+ * follow are loaded and converted for nothing, from the last panel. */
+template <typename Half, ScaleForm Form, typename Split, typename Scales, int Tiles, int N>
+__device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const SkinnyParams& params, Scales& scales,
                                                    const SkinnyPipeline& w, const SkinnyPipeline& x,
                                                    PipelineState& w_state, PipelineState& x_state) {
-  constexpr uint32_t kTurns = kSkinnyCodePanel / kSkinnyCodeTurn, kAll = Tiles * kTurns;
-  const SkinnyParams& params = weights.params;
+  constexpr uint32_t kTurns = kSkinnyCodeTurns, kAll = Tiles * kTurns;
   const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes);
-  SkinnyCodeScales<Form, Tiles> scales = {codes, params.n_in, {}};
-  scales.template find<Split>(weights, tile);
-  uint32_t k = blockIdx.x * params.share * params.panels * kSkinnyCodePanel;
-#pragma unroll 1
-  for (uint32_t stage = 0; stage < params.share; ++stage) {
-    SkinnyUnits units[2]; /* of two turns, as words and operands are */
-    scales.load(units[0], 0, k);
-    barrier_wait(w.full + w_state.index, w_state.phase);
-    barrier_wait(x.full + x_state.index, x_state.phase);
-#pragma unroll 1
-    for (uint32_t p = 0; p < params.panels; ++p, k += kSkinnyCodePanel) {
-      const SkinnyFp8Rows rows(w.panel(w_state.index, p));
-      const uint64_t b = matrix_descriptor(x.panel(x_state.index, kTurns * p) + columns, kSkinnyAtom, 0);
-      uint32_t words[2][4], a[2][4][4];
-      if (p) scales.load(units[0], 0, k);
-      scales.load(units[1], 0, k + kSkinnyCodeTurn);
-      rows.load(words[0], 64 * Split::rows(0), 0);
-      rows.load(words[1], 64 * Split::rows(0), 1);
-      wgmma_wait<0>(); /* of the panel before: its operands' registers are free */
-      convert_codes<Half, Form>(a[0], words[0], units[0]);
-#pragma unroll
-      for (uint32_t i = 0; i < kAll; ++i) {
-        const uint32_t t = i / kTurns, turn = i % kTurns, after = (i + 2) % kTurns;
-        const uint64_t at = advance(b, turn * x.panel_bytes);
-        if (i + 2 < kAll) {
-          scales.load(units[i % 2], (i + 2) / kTurns, k + kSkinnyCodeTurn * after);
-          rows.load(words[i % 2], 64 * Split::rows((i + 2) / kTurns), after);
-        }
-        wgmma_fence();
-#pragma unroll
-        for (uint32_t step = 0; step < 4; ++step)
-          wgmma_along_k(acc[t], a[i % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
-        wgmma_commit();
-        if (i + 1 < kAll) {
-          wgmma_wait<1>(); /* the other registers are free */
-          convert_codes<Half, Form>(a[(i + 1) % 2], words[(i + 1) % 2], units[(i + 1) % 2]);
-        }
-      }
-    }
-    wgmma_wait<0>();
-#pragma unroll
-    for (uint32_t t = 0; t < Tiles; ++t) settle(acc[t]);
+  const auto give_back = [&](uint32_t w_stage, uint32_t x_stage) {
     __syncwarp(); /* every lane has read the stage */
-    if (threadIdx.x % 32 == 0) barrier_arrive(w.empty + w_state.index), barrier_arrive(x.empty + x_state.index);
-    w_state.next(w.n_stages);
-    x_state.next(x.n_stages);
+    if (threadIdx.x % 32 == 0) barrier_arrive(w.empty + w_stage), barrier_arrive(x.empty + x_stage);
+  };
+  uint32_t words[2][4], a[2][4][4]; /* of two turns each */
+  uint4 units[2];
+  barrier_wait(w.full + w_state.index, w_state.phase);
+  barrier_wait(x.full + x_state.index, x_state.phase);
+  SkinnyFp8Rows rows(w.panel(w_state.index, 0));
+  const char* x_panel = x.panel(x_state.index, 0);
+  const uint32_t* of_panel = scales.panel();
+  const auto load = [&](uint32_t i) {
+    units[i % 2] = scales.load(of_panel, i);
+    rows.load(words[i % 2], 64 * Split::rows(i / kTurns), i % kTurns);
+  };
+  const auto convert = [&](uint32_t i) {
+    convert_codes<Half, Form>(a[i % 2], words[i % 2], scales, units[i % 2], i % kTurns);
+  };
+  load(0), load(1);
+  convert(0);
+  uint32_t w_used = 0, x_used = 0, p = 0; /* the stage before, and the panel of this one */
+#pragma unroll 1
+  for (uint32_t left = params.share * params.panels; left; --left) {
+    const uint64_t b = matrix_descriptor(x_panel + columns, kSkinnyAtom, 0);
+    const bool first = p == 0 && left != params.share * params.panels;
+#pragma unroll
+    for (uint32_t i = 0; i < kAll; ++i) {
+      if (i + 2 == kAll && left != 1) {
+        if (++p == params.panels) {
+          p = 0, w_used = w_state.index, x_used = x_state.index;
+          w_state.next(w.n_stages), x_state.next(x.n_stages);
+          barrier_wait(w.full + w_state.index, w_state.phase);
+          barrier_wait(x.full + x_state.index, x_state.phase);
+        }
+        rows = SkinnyFp8Rows(w.panel(w_state.index, p)), x_panel = x.panel(x_state.index, kTurns * p);
+        of_panel = scales.panel();
+      }
+      const uint64_t at = advance(b, i % kTurns * x.panel_bytes);
+      wgmma_fence();
+#pragma unroll
+      for (uint32_t step = 0; step < 4; ++step)
+        wgmma_along_k(acc[i / kTurns], a[i % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
+      wgmma_commit();
+      load((i + 2) % kAll);
+      wgmma_wait<1>(); /* the registers of the other turn are free */
+      if (i == 0 && first) give_back(w_used, x_used);
+      convert((i + 1) % kAll);
+    }
   }
+  wgmma_wait<0>();
+#pragma unroll
+  for (uint32_t t = 0; t < Tiles; ++t) settle(acc[t]);
+  give_back(w_state.index, x_state.index);
+  w_state.next(w.n_stages), x_state.next(x.n_stages);
 }
 
 }  // namespace blink

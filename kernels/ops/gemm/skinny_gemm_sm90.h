@@ -153,7 +153,9 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
   /* In front of the pipelines: fragments of 64 rows, or what other blocks send, which may be ahead. A cluster's only
    * tile is kept where the pipelines were. */
   constexpr uint32_t kFront = Splits == 1 ? Columns / 8 : (Splits - 1) * Reduction::kShare;
-  char* data = behind + kFront * kFragmentBytes;
+  using Scales = SkinnyScales<Form, Split, Output>;
+  char* scales_at = behind + kFront * kFragmentBytes;
+  char* data = scales_at + Scales::kBytes;
   const Reduction reduction(barriers + 4 * kSkinnyMaxStages, behind);
   const SkinnyPipeline w(data, barriers, params.w_stages, params.tile_rows, params.panels);
   const SkinnyPipeline x(data + params.w_stages * w.stage_bytes, barriers + 2 * kSkinnyMaxStages, params.x_stages,
@@ -184,6 +186,8 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
   } else {
     const SkinnyWeightRows<Output> rows{params, weight_scales(norm)};
     const SkinnyEpilogue<Half, Output, Columns, kConsumers, Form> epilogue{params, norm, rows, y, scale, squares};
+    Scales scales(rows, norm, scales_at);
+    scales.copy();
     if (Splits != 1) cluster_arrive();
     group_sync(2, kThreads); /* the barriers are there */
     epilogue.prefetch_weights(blockIdx.y);
@@ -200,7 +204,7 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
       if constexpr (Form == kUnscaled)
         multiply_tile<Half>(acc, Split::column_group(), params, w, x, w_state, x_state);
       else if constexpr (kIsCodes<Form>)
-        multiply_code_tile<Half, Form, Split>(acc, tile, rows, norm.weights, w, x, w_state, x_state);
+        multiply_code_tile<Half, Form, Split>(acc, params, scales, w, x, w_state, x_state);
       else
         multiply_fp8_tile<Half, Form, Split>(acc, tile, rows, w, x, w_state, x_state);
       if constexpr (Splits == 1)

@@ -12,13 +12,15 @@ from shape_model import SHAPES, shape_model
 from gpu_backend.cuda.chip import Chip
 from gpu_backend.cuda.driver import ALL_SHARED_BYTES
 from gpu_backend.engines.native.model import described_weights, target_of
+from gpu_backend.kernel_abi.skinny_codes_sm90 import SKINNY_SCALE_BYTES
 from gpu_backend.models.description import Model
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 from gpu_backend.models.quantized import quantized
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import ALL, BESIDE_L1_SHARED_BYTES
 from gpu_backend.ops.operations import Epilogue, MatMul, Role
 from gpu_backend.ops.skinny_cut import (
+    CODE_PANELS,
     FEW_ROWS,
     GROUP,
     HIGH_TILE_ROWS,
@@ -56,12 +58,12 @@ def check(
         assert 2 * (cut.shared_bytes + 1024) <= shared
 
 
-@pytest.mark.parametrize("form", [None, ScaleForm.ROW])
+@pytest.mark.parametrize("form", [None, ScaleForm.ROW, GroupForm(Codes.INT4, 128)])
 @pytest.mark.parametrize("n_multiprocessors", [78, 114, 132])
 @pytest.mark.parametrize("divided", [ALL_SHARED_BYTES, BESIDE_L1_SHARED_BYTES])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SHAPES.glob("*.json")))
 def test_every_matrix_is_cut_within_the_limits(
-    name: str, divided: int, n_multiprocessors: int, form: ScaleForm | None, tmp_path: Path
+    name: str, divided: int, n_multiprocessors: int, form: Form | None, tmp_path: Path
 ) -> None:
     config = shape_model(name, tmp_path)
     config = quantized(config, form) if form else config
@@ -151,7 +153,18 @@ def test_many_rows_of_fp8_split_k_sooner() -> None:
     assert skinny_cut(33, 4096, 6144, Epilogue.STORE, 132, x_panels=2).splits == 2
 
 
-@pytest.mark.parametrize("x_panels", [1, 2])
+@pytest.mark.parametrize(
+    ("rows", "tile_rows", "splits", "groups"),
+    [(16, 48, 1, 1), (16, 112, 1, 2), (64, 64, 1, 2), (64, 176, 1, 4), (32, 64, 2, 1), (64, 128, 2, 2)],
+)
+def test_scales_of_codes_have_their_room(rows: int, tile_rows: int, splits: int, groups: int) -> None:
+    """For each 64 rows that a warpgroup multiplies."""
+    cut = SkinnyCut(rows, 4096, 4096, tile_rows, -(-4096 // tile_rows), 1, 3, 2, 8, splits, 2)
+    of_codes = replace(cut, x_panels=CODE_PANELS, x_slots=1)  # as many bytes of x
+    assert of_codes.shared_bytes == cut.shared_bytes + groups * SKINNY_SCALE_BYTES
+
+
+@pytest.mark.parametrize("x_panels", [1, 2, CODE_PANELS])
 @pytest.mark.parametrize(("output", "n_out"), [(Epilogue.GATED, 14336), (Epilogue.ADD, 4096)])
 def test_every_possible_cut_is_within_the_limits(output: Epilogue, n_out: int, x_panels: int) -> None:
     cuts = possible_cuts(50, 4096, n_out, output, 132, x_panels=x_panels)

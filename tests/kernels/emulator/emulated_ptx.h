@@ -124,8 +124,8 @@ struct ThreadCopies {
 
   void add(void* to, const void* from, uint32_t bytes) {
     emulator::check_written(from);
-    if (bytes == 16 && (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16)
-      emulator::fail("a copy that is not 16-byte aligned");
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes)
+      emulator::fail("a copy that is not aligned to its size");
     memset(to, 0xff, bytes);
     open.push_back({to, from, bytes});
   }
@@ -138,6 +138,9 @@ inline void copy_weight(uint4* to, const void* from, bool wanted) {
 template <typename Word>
 void copy_async_word(Word* to, const Word* from) {
   static_assert(sizeof(Word) == 4);
+  thread_copies[emulator::current].add(to, from, 4);
+}
+inline void copy_scales(uint32_t* to, const uint32_t* from) {
   thread_copies[emulator::current].add(to, from, 4);
 }
 inline void commit_copies() {
