@@ -87,10 +87,15 @@ class SkinnyCut:
         return self.x_panels > 1 and self.tiles > 1 and self.splits == 1
 
     @property
+    def _takes_turns(self) -> bool:
+        """Whether two warpgroups share the columns of a tile, whose codes they convert."""
+        return self.x_panels == CODE_PANELS and self.splits <= 2 and not self._converts
+
+    @property
     def _warpgroups(self) -> int:
-        """That multiply: two have many rows, or rows of more than GROUP that they convert, unless k is
-        split."""
-        return 2 if self._converts or (self.splits == 1 and self.m > FEW_ROWS) else 1
+        """That multiply: two have many rows, unless k is split."""
+        many = self.splits == 1 and self.m > FEW_ROWS
+        return 2 if self._converts or self._takes_turns or many else 1
 
     @property
     def _scale_bytes(self) -> int:

@@ -78,6 +78,8 @@ def test_skinny_gemm_of_codes(
         (3, 1056, 200, 40, 1, 1, 2),  # blocks of two and three tiles, rows of scales that are no whole words
         (16, 672, 1000, 120, 2, 1, 4),
         (30, 2080, 328, 104, 1, 2, 8),  # shares of k of which the second ends inside
+        (12, 1024, 128, 56, 1, 4, 8),
+        (34, 800, 200, 64, 1, 1, 2),
         (40, 288, 464, 232, 1, 1, 1),
     ],
 )

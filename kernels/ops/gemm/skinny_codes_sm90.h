@@ -20,11 +20,11 @@ static_assert(2 * kSkinnyFp8Turn == kSkinnyCodeTurn && kSkinnyPanel == kSkinnyCo
 
 constexpr uint32_t kSkinnyCodeTurns = kSkinnyCodePanel / kSkinnyCodeTurn;
 constexpr uint32_t kSkinnyTurnScales = 32; /* words of scales that a warp needs in a turn: one from each lane */
-/* Shared memory for the scales of 64 rows that a warpgroup multiplies, in two panels. */
-constexpr uint32_t kSkinnyScaleBytes = 2 * kSkinnyCodeTurns * kSkinnyTurnScales * 4 * 4;
+/* Shared memory for the scales of 64 rows that a warpgroup multiplies: those of eight turns. */
+constexpr uint32_t kSkinnyScaleBytes = 8 * kSkinnyTurnScales * sizeof(uint32_t) * 4;
 
-/* The scales of what a warp converts, in shared memory: of the panel that it multiplies, and of the next. Matrices of
- * other forms have none.
+/* The scales of what a warp converts, in shared memory: of the panel that it multiplies, and of one or more
+ * that follow. Matrices of other forms have none.
  *
  * Four lanes have the same rows r and r + 8, and need four units in a turn: of both rows, at both groups of 32 columns.
  * Each lane copies one of them, and reads all four with one load. Of kFp4By32, whose units are bytes, a lane copies the
@@ -37,60 +37,54 @@ struct SkinnyScales {
 
   template <typename Factors>
   __device__ __forceinline__ SkinnyScales(const SkinnyWeightRows<Output>&, const Factors&, char*) {}
-  __device__ __forceinline__ void copy() {}
+  __device__ __forceinline__ void start() {}
 };
 
 template <ScaleForm Form, typename Split, int Output>
 struct SkinnyScales<Form, Split, Output, true> {
   static constexpr uint32_t kBytes = Split::kGroups * Split::kTiles * kSkinnyScaleBytes;
-  static constexpr uint32_t kTurns = Split::kTiles * kSkinnyCodeTurns, kWords = kTurns * kSkinnyTurnScales;
+  static constexpr uint32_t kTurns = kSkinnyCodeTurns / Split::kTurnGroups, kAll = Split::kTiles * kTurns;
+  static constexpr uint32_t kWords = kAll * kSkinnyTurnScales; /* of a panel */
+  static constexpr uint32_t kPanels = 2 * Split::kTurnGroups;  /* that there is room for */
   static constexpr bool kInBytes = Form == kFp4By32;
+  static_assert(4 * kPanels * kWords * sizeof(uint32_t) == Split::kTiles * kSkinnyScaleBytes, "four warps fill it");
 
   const SkinnyWeightRows<Output>& weights;
   const CodeMatrix& codes;
-  uint32_t* next;             /* the warp's place for the next panel */
-  uint32_t odd = 0;           /* whether that is the second of both */
-  uint32_t tile = blockIdx.y; /* of the next panel, as its first column k */
+  uint32_t* at;               /* the warp's place */
+  uint32_t now = 0;           /* the place of the panel that is read next, in panels */
+  uint32_t tile = blockIdx.y; /* of the panel that is copied next, as the warpgroup's first column k of it */
   uint32_t k;
   const char* row[Split::kTiles]; /* the first unit of each row of which the lane copies units */
   uint32_t order;                 /* kInBytes: how the units of rows r and r + 8 lie in their words */
 
   __device__ __forceinline__ SkinnyScales(const SkinnyWeightRows<Output>& weights, const SkinnyFactors<Form>& factors,
-                                          char* at)
+                                          char* place)
       : weights(weights),
         codes(factors.weights),
-        next(reinterpret_cast<uint32_t*>(at) + threadIdx.x / 32 * (2 * kWords)),
+        at(reinterpret_cast<uint32_t*>(place) + threadIdx.x / 32 * (kPanels * kWords)),
         k(first_column()) {
     find_rows();
     /* Tiles, and gate and up rows, begin at multiples of 8 rows, which have whole words. */
-    const uint32_t place = threadIdx.x % 32 / 4 * n_units() % 4;
-    order = 0x32103210 >> 4 * place & 0xffff;
+    const uint32_t first = threadIdx.x % 32 / 4 * n_units() % 4;
+    order = 0x32103210 >> 4 * first & 0xffff;
   }
 
-  /* Copies the scales of the next panel, if there is one, to where nobody reads any more. */
-  __device__ __forceinline__ void copy() {
-    const SkinnyParams& params = weights.params;
-    if (tile >= params.n_tiles) return;
+  /* Copies those of the first panels. */
+  __device__ __forceinline__ void start() {
 #pragma unroll
-    for (uint32_t i = 0; i < kTurns; ++i)
-      copy_scales(next + i * kSkinnyTurnScales + threadIdx.x % 32,
-                  unit(i / kSkinnyCodeTurns, k + i % kSkinnyCodeTurns * kSkinnyCodeTurn));
-    commit_copies();
-    k += kSkinnyCodePanel;
-    if (k != first_column() + params.share * params.panels * kSkinnyCodePanel) return;
-    tile += gridDim.y, k = first_column();
-    find_rows();
+    for (uint32_t i = 0; i + 1 < kPanels; ++i) copy(i);
   }
 
-  /* Where the lane finds the four units of the first turn of the panel whose turn it is, as `load` takes it, while the
-   * next panel's are copied. */
+  /* Where the lane finds the four units of the first turn of the panel whose turn it is, as `load` takes it. Another
+   * panel's are copied to where the panel before was. */
   __device__ __forceinline__ const uint32_t* panel() {
-    const uint32_t* now = next + threadIdx.x % 32 / 4 * 4;
-    next += odd ? -int(kWords) : int(kWords), odd ^= 1;
-    wait_for_copies<0>();
+    const uint32_t* four = at + now * kWords + threadIdx.x % 32 / 4 * 4;
+    wait_for_copies<kPanels - 2>();
     __syncwarp(); /* those of all lanes have come, and all lanes have read the panel before */
-    copy();
-    return now;
+    copy((now + kPanels - 1) % kPanels);
+    now = (now + 1) % kPanels;
+    return four;
   }
   static __device__ __forceinline__ uint4 load(const uint32_t* panel, uint32_t turn) {
     return *reinterpret_cast<const uint4*>(panel + turn * kSkinnyTurnScales);
@@ -104,7 +98,24 @@ struct SkinnyScales<Form, Split, Output, true> {
  private:
   __device__ __forceinline__ uint32_t n_units() const { return weights.params.n_in >> codes.shift; }
   __device__ __forceinline__ uint32_t first_column() const {
-    return blockIdx.x * weights.params.share * weights.params.panels * kSkinnyCodePanel;
+    return blockIdx.x * weights.params.share * weights.params.panels * kSkinnyCodePanel +
+           Split::turn_group() * kTurns * kSkinnyCodeTurn;
+  }
+  /* A group of copies, of the next panel if there is one. */
+  __device__ __forceinline__ void copy(uint32_t to) {
+    const SkinnyParams& params = weights.params;
+    if (tile < params.n_tiles) {
+#pragma unroll
+      for (uint32_t i = 0; i < kAll; ++i)
+        copy_scales(at + to * kWords + i * kSkinnyTurnScales + threadIdx.x % 32,
+                    unit(i / kTurns, k + i % kTurns * kSkinnyCodeTurn));
+      k += kSkinnyCodePanel;
+      if (k == first_column() + params.share * params.panels * kSkinnyCodePanel) {
+        tile += gridDim.y, k = first_column();
+        find_rows();
+      }
+    }
+    commit_copies();
   }
   __device__ __forceinline__ void find_rows() {
     const uint32_t lane = threadIdx.x % 32;
@@ -151,8 +162,8 @@ template <typename Half, ScaleForm Form, typename Split, typename Scales, int Ti
 __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const SkinnyParams& params, Scales& scales,
                                                    const SkinnyPipeline& w, const SkinnyPipeline& x,
                                                    PipelineState& w_state, PipelineState& x_state) {
-  constexpr uint32_t kTurns = kSkinnyCodeTurns, kAll = Tiles * kTurns;
-  const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes);
+  constexpr uint32_t kTurns = Scales::kTurns, kAll = Scales::kAll;
+  const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes), first_turn = Split::turn_group() * kTurns;
   const auto give_back = [&](uint32_t w_stage, uint32_t x_stage) {
     __syncwarp(); /* every lane has read the stage */
     if (threadIdx.x % 32 == 0) barrier_arrive(w.empty + w_stage), barrier_arrive(x.empty + x_stage);
@@ -162,11 +173,11 @@ __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const
   barrier_wait(w.full + w_state.index, w_state.phase);
   barrier_wait(x.full + x_state.index, x_state.phase);
   SkinnyFp8Rows rows(w.panel(w_state.index, 0));
-  const char* x_panel = x.panel(x_state.index, 0);
+  const char* x_panel = x.panel(x_state.index, first_turn);
   const uint32_t* of_panel = scales.panel();
   const auto load = [&](uint32_t i) {
     units[i % 2] = scales.load(of_panel, i);
-    rows.load(words[i % 2], 64 * Split::rows(i / kTurns), i % kTurns);
+    rows.load(words[i % 2], 64 * Split::rows(i / kTurns), first_turn + i % kTurns);
   };
   const auto convert = [&](uint32_t i) {
     convert_codes<Half, Form>(a[i % 2], words[i % 2], scales, units[i % 2], i % kTurns);
@@ -180,6 +191,14 @@ __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const
     const bool first = p == 0 && left != params.share * params.panels;
 #pragma unroll
     for (uint32_t i = 0; i < kAll; ++i) {
+      const uint64_t at = advance(b, i % kTurns * x.panel_bytes);
+      wgmma_fence();
+#pragma unroll
+      for (uint32_t step = 0; step < 4; ++step)
+        wgmma_along_k(acc[i / kTurns], a[i % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
+      wgmma_commit();
+      wgmma_wait<1>(); /* the registers of the other turn are free */
+      if (i == 0 && first) give_back(w_used, x_used);
       if (i + 2 == kAll && left != 1) {
         if (++p == params.panels) {
           p = 0, w_used = w_state.index, x_used = x_state.index;
@@ -187,18 +206,11 @@ __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const
           barrier_wait(w.full + w_state.index, w_state.phase);
           barrier_wait(x.full + x_state.index, x_state.phase);
         }
-        rows = SkinnyFp8Rows(w.panel(w_state.index, p)), x_panel = x.panel(x_state.index, kTurns * p);
+        rows = SkinnyFp8Rows(w.panel(w_state.index, p)),
+        x_panel = x.panel(x_state.index, kSkinnyCodeTurns * p + first_turn);
         of_panel = scales.panel();
       }
-      const uint64_t at = advance(b, i % kTurns * x.panel_bytes);
-      wgmma_fence();
-#pragma unroll
-      for (uint32_t step = 0; step < 4; ++step)
-        wgmma_along_k(acc[i / kTurns], a[i % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
-      wgmma_commit();
       load((i + 2) % kAll);
-      wgmma_wait<1>(); /* the registers of the other turn are free */
-      if (i == 0 && first) give_back(w_used, x_used);
       convert((i + 1) % kAll);
     }
   }

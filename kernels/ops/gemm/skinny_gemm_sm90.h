@@ -13,7 +13,8 @@
  * block's pipeline fills as soon as the block has room on a multiprocessor. There must be little code between, since a
  * kernel fetches its code anew, a line after the other.
  *
- * E18. Sums are added up in a fixed order: k within a block, then the blocks of a cluster by rank. Each element of the
+ * E18. Sums are added up in a fixed order: k within a warpgroup, warpgroups that share it, then the blocks of a
+ * cluster by rank. Each element of the
  * residual is added to once. An output for a row of x depends on that row, on the weights and on the shape alone.
  */
 #ifndef BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H
@@ -89,6 +90,27 @@ __device__ __forceinline__ void keep_fragments(float4* kept, const float (&v)[N]
     kept[f * kWarpgroup] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
 }
 
+/* Adds what the second of two warpgroups that take turns has summed up to the sums of the first, which ends the tile.
+ */
+template <typename Split, int Tiles, int N>
+__device__ __forceinline__ void add_turns(float (&acc)[Tiles][N], float4* kept) {
+  kept += threadIdx.x % kWarpgroup;
+  group_sync(3, Split::kConsumers); /* nobody reads what lies there any more */
+  if (!Split::ends())
+#pragma unroll
+    for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWarpgroup, acc[t]);
+  group_sync(3, Split::kConsumers);
+  if (!Split::ends()) return;
+#pragma unroll
+  for (uint32_t t = 0; t < Tiles; ++t)
+#pragma unroll
+    for (uint32_t f = 0; f < N / 4; ++f) {
+      const float4 more = kept[(t * (N / 4) + f) * kWarpgroup];
+      float* to = acc[t] + 4 * f;
+      to[0] += more.x, to[1] += more.y, to[2] += more.z, to[3] += more.w;
+    }
+}
+
 /* What becomes of a tile that is the block's alone: its outputs, by 64 rows. Of the fragments of each, the warpgroup
  * has those from `mine` on. There is room at `kept` for as many as are left to it if all warpgroups end the same. */
 template <typename Split, int Tiles, int N, typename Epilogue>
@@ -110,7 +132,8 @@ __device__ __forceinline__ void epilogue_tile(float (&acc)[Tiles][N], uint32_t m
   epilogue.store_squares(tile, 0, Split::kFragments);
 }
 
-/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. One warpgroup. */
+/* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. By one
+ * warpgroup. */
 template <int Tiles, int N, typename Reduction, typename Epilogue>
 __device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uint32_t tile, float4* kept,
                                                const Reduction& reduction, const Epilogue& epilogue) {
@@ -185,14 +208,14 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
     if (Splits != 1) cluster_wait();
   } else {
     const SkinnyWeightRows<Output> rows{params, weight_scales(norm)};
-    const SkinnyEpilogue<Half, Output, Columns, kConsumers, Form> epilogue{params, norm, rows, y, scale, squares};
+    const SkinnyEpilogue<Half, Output, Columns, Split::kEnders, Form> epilogue{params, norm, rows, y, scale, squares};
     Scales scales(rows, norm, scales_at);
-    scales.copy();
+    scales.start();
     if (Splits != 1) cluster_arrive();
     group_sync(2, kThreads); /* the barriers are there */
-    epilogue.prefetch_weights(blockIdx.y);
+    if (Split::ends()) epilogue.prefetch_weights(blockIdx.y);
     wait_for_predecessor();
-    if (norm.sums_in) epilogue.load_scales();
+    if (norm.sums_in && Split::ends()) epilogue.load_scales();
     constexpr uint32_t kSums = Split::kSums;
     const uint32_t mine = Split::column_group() * kSums / 4; /* the warpgroup's first fragment of 64 rows */
     PipelineState w_state, x_state;
@@ -207,11 +230,17 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
         multiply_code_tile<Half, Form, Split>(acc, params, scales, w, x, w_state, x_state);
       else
         multiply_fp8_tile<Half, Form, Split>(acc, tile, rows, w, x, w_state, x_state);
+      if constexpr (Split::kTurnGroups > 1)
+        add_turns<Split>(acc, reinterpret_cast<float4*>(Splits == 1 ? behind : data));
+      if (!Split::ends()) {
+        if (Splits != 1) cluster_wait(); /* all blocks have started */
+        continue;
+      }
       if constexpr (Splits == 1)
         epilogue_tile<Split>(acc, mine, tile,
                              reinterpret_cast<float4*>(behind) +
                                  threadIdx.x / kWarpgroup * (Columns / 8 / Split::kGroups) * kWarpgroup +
-                                 consumer_thread<kConsumers>(),
+                                 consumer_thread<Split::kEnders>(),
                              epilogue);
       else
         epilogue_split(acc, tile, reinterpret_cast<float4*>(data), reduction, epilogue);

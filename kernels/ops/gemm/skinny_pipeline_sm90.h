@@ -16,21 +16,29 @@ constexpr uint32_t kSkinnyProducers = 64; /* two warps that copy */
  * k, its blocks share the end, and one is faster: for fp8 as well, by 10 to 20 %. */
 template <int Tiles, int Splits, ScaleForm Form>
 constexpr bool kSkinnyConverts = Form != kUnscaled && Tiles > 1 && Splits == 1;
+/* Codes take long to convert, longer than to read where a multiprocessor has one warpgroup: so two take turns along k,
+ * and the first adds up what both have. Clusters of more than two blocks have no registers for that. */
+template <int Tiles, int Splits, ScaleForm Form>
+constexpr bool kSkinnyTakesTurns = kIsCodes<Form> && Splits <= 2 && !kSkinnyConverts<Tiles, Splits, Form>;
 template <int Columns, int Tiles, int Splits, ScaleForm Form>
-constexpr uint32_t kSkinnyGroups = (Columns > 32 && Splits == 1) || kSkinnyConverts<Tiles, Splits, Form> ? 2 : 1;
+constexpr uint32_t kSkinnyGroups =
+    (Columns > 32 && Splits == 1) || kSkinnyConverts<Tiles, Splits, Form> || kSkinnyTakesTurns<Tiles, Splits, Form> ? 2
+                                                                                                                    : 1;
 /* Blocks for which a multiprocessor has registers. Two warpgroups that convert need more than half of them; two blocks
  * fit its shared memory only where k is split (gpu_backend/ops/gpu.py). */
 template <int Columns, int Tiles, int Splits, ScaleForm Form>
 constexpr uint32_t kSkinnyBlocks = Form != kUnscaled && kSkinnyGroups<Columns, Tiles, Splits, Form> == 2 ? 1 : 2;
 
 /* How the warpgroups share a tile. Those that convert weights have rows of w, 64 at a time in turn, so that each weight
- * is converted once; others have rows of x. */
+ * is converted once, or columns of a panel; others have rows of x. */
 template <int Columns, int Tiles, int Splits, ScaleForm Form>
 struct SkinnySplit {
   static constexpr uint32_t kGroups = kSkinnyGroups<Columns, Tiles, Splits, Form>;
   static constexpr uint32_t kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kSkinnyProducers;
   static constexpr uint32_t kRowGroups = kSkinnyConverts<Tiles, Splits, Form> ? 2 : 1;
-  static constexpr uint32_t kColumnGroups = kGroups / kRowGroups;
+  static constexpr uint32_t kTurnGroups = kSkinnyTakesTurns<Tiles, Splits, Form> ? 2 : 1; /* along k */
+  static constexpr uint32_t kColumnGroups = kGroups / (kRowGroups * kTurnGroups);
+  static constexpr uint32_t kEnders = kConsumers / kTurnGroups; /* threads that have a tile's sums at its end */
   static constexpr uint32_t kTiles = (Tiles + kRowGroups - 1) / kRowGroups; /* of 64 rows, a warpgroup's */
   static constexpr uint32_t kSums = Columns / 2 / kColumnGroups;            /* of a thread, of 64 rows */
   static constexpr uint32_t kFragments = Tiles * Columns / 8;
@@ -40,6 +48,8 @@ struct SkinnySplit {
   static __device__ __forceinline__ uint32_t rows(uint32_t t) { return min(t * kRowGroups + row_group(), Tiles - 1u); }
   static __device__ __forceinline__ bool wanted(uint32_t t) { return t * kRowGroups + row_group() < uint32_t(Tiles); }
   static __device__ __forceinline__ uint32_t column_group() { return kColumnGroups == 1 ? 0 : group(); }
+  static __device__ __forceinline__ uint32_t turn_group() { return kTurnGroups == 1 ? 0 : group(); }
+  static __device__ __forceinline__ bool ends() { return turn_group() == 0; }
 
  private:
   static __device__ __forceinline__ uint32_t group() { return threadIdx.x / kWarpgroup; }

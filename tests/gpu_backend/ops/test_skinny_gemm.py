@@ -155,7 +155,7 @@ def test_many_rows_of_fp8_split_k_sooner() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "tile_rows", "splits", "groups"),
-    [(16, 48, 1, 1), (16, 112, 1, 2), (64, 64, 1, 2), (64, 176, 1, 4), (32, 64, 2, 1), (64, 128, 2, 2)],
+    [(16, 48, 1, 2), (16, 112, 1, 2), (64, 176, 1, 4), (32, 64, 2, 2), (64, 128, 2, 4), (64, 128, 4, 2)],
 )
 def test_scales_of_codes_have_their_room(rows: int, tile_rows: int, splits: int, groups: int) -> None:
     """For each 64 rows that a warpgroup multiplies."""

@@ -73,9 +73,11 @@ inline void check_end() {
   for (const auto& barrier : bulk_barriers)
     if (!barrier->copies.empty()) emulator::fail("a block ends before what is copied to it has come");
   bulk_barriers.clear();
-  for (const auto& [thread, copies] : thread_copies)
-    if (!copies.open.empty() || !copies.groups.empty())
-      emulator::fail("a thread ends before it has waited for what it copies");
+  for (auto& [thread, copies] : thread_copies) {
+    copies.groups.push_back(std::move(copies.open));
+    for (const auto& group : copies.groups)
+      if (!group.empty()) emulator::fail("a thread ends before it has waited for what it copies");
+  }
   thread_copies.clear();
   if (!issued_stores.empty() || !committed_stores.empty())
     emulator::fail("a block ends before what it stores has been read");
