@@ -163,7 +163,9 @@ __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const
                                                    const SkinnyPipeline& w, const SkinnyPipeline& x,
                                                    PipelineState& w_state, PipelineState& x_state) {
   constexpr uint32_t kTurns = Scales::kTurns, kAll = Scales::kAll;
-  const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes), first_turn = Split::turn_group() * kTurns;
+  /* One register for all lanes, and so are descriptors, which the tensor cores take from such registers only. */
+  const uint32_t group = __shfl_sync(0xffffffffu, Split::turn_group(), 0), first_turn = group * kTurns;
+  const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes);
   const auto give_back = [&](uint32_t w_stage, uint32_t x_stage) {
     __syncwarp(); /* every lane has read the stage */
     if (threadIdx.x % 32 == 0) barrier_arrive(w.empty + w_stage), barrier_arrive(x.empty + x_stage);
