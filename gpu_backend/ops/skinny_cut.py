@@ -34,6 +34,7 @@ SKINNY_MAX_ROWS = SKINNY_COLUMNS[-1]  # up to so many rows of x the kernel beats
 FEW_ROWS = SKINNY_COLUMNS[-2]
 TILE_ROWS = (128, 64)  # the most rows that a tile has, if its stages fit
 HIGH_TILE_ROWS = 208  # the same for many rows of x, if lower tiles would leave blocks idle
+HIGH_CODE_ROWS = 2 * TILE_ROWS[0]  # the same of codes, of which two warpgroups convert half each
 LEAST_USED = 0.8  # the share of the blocks' time that tiles of TILE_ROWS must use
 FEWEST_ROWS = 40  # of w, which a block should have
 FEWEST_FP8_ROWS = 48  # the same of fp8 for many rows of x, which weigh twice as much, in large rooms
@@ -202,14 +203,17 @@ def skinny_cut(
     """The tiling of a matmul of x [rows][n_in] to [rows][n_out] on all multiprocessors but the scheduler's.
 
     All blocks get equally many rows of w, in one tile unless those are too many. For many rows of x the tiles
-    are the highest ones, of which some blocks get one fewer, unless that leaves too many blocks idle. If a
+    are the highest ones, of which some blocks get one fewer, unless that leaves too many blocks idle. Of
+    codes, which are half as long as fp8, all blocks read more of x than of w unless tiles are as high: so
+    where a block would have an even number of tiles, two become one, which takes as long to convert. If a
     block would have too few rows of w, it would read more of x than of the weights: then a cluster of blocks
     splits k, if the blocks fit their rooms, the shared memory that `rooms` leaves them.
 
-    `x_panels`: of x for a panel of w, 2 for weights in fp8. Tiles of twice the rows, in clusters of four
-    blocks instead of two, would halve what all blocks read of x, from L2. But clusters of four have small
-    rooms, where stages have one panel, and that costs more: 64 rows of Llama-3-8B's down take 24.9 us in
-    clusters of two, 31.4 with stages of one panel, and 31.4 in clusters of four (an H100, 2026-11-26).
+    `x_panels`: of x for a panel of w, 2 for weights in fp8, 4 for codes. Tiles of twice the rows, in clusters
+    of four blocks instead of two, would halve what all blocks read of x, from L2. But clusters of four have
+    small rooms, where stages have one panel, and that costs more: 64 rows of Llama-3-8B's down in fp8 take
+    24.9 us in clusters of two, 31.4 with stages of one panel, and 31.4 in clusters of four (an H100,
+    2026-11-26).
     """
     shape = _Shape(rows, n_in, n_out, output, n_multiprocessors, x_panels)
     splits = 1
@@ -237,6 +241,9 @@ def _fitting(shape: _Shape, splits: int, rooms: Rooms) -> SkinnyCut | None:
         # tiles.
         even = not adds and shape.w_rows < LEAST_USED * turn * ceil_div(shape.w_rows, turn)
         heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
+    if shape.x_panels == CODE_PANELS and shape.rows > FEW_ROWS and splits == 1 and not adds:
+        tiles = ceil_div(shape.w_rows, turn)  # of a block
+        heights = (HIGH_CODE_ROWS, *TILE_ROWS) if tiles % 2 == 0 else TILE_ROWS
     sizes = list(itertools.product(PANELS, heights))
     if shape.x_panels > 1:  # lower tiles would cost more than narrower stages
         sizes = [(panels, most) for most in heights for panels in PANELS]
@@ -258,7 +265,8 @@ def possible_cuts(
     x. Two blocks in small rooms fit a multiprocessor, so that one requests its weights while that of the
     kernel before ends."""
     shape = _Shape(rows, n_in, n_out, output, n_multiprocessors, x_panels)
-    high = () if output is Epilogue.ADD else (HIGH_TILE_ROWS,)
+    highest = HIGH_CODE_ROWS if x_panels == CODE_PANELS else HIGH_TILE_ROWS
+    high = () if output is Epilogue.ADD else (highest,)
     evens = (True, False) if x_panels > 1 else (True,)
     found: dict[SkinnyCut, None] = {}  # each once, in order
     for splits in (1, 2, 4, MAX_SPLITS):

@@ -23,6 +23,7 @@ from gpu_backend.ops.skinny_cut import (
     CODE_PANELS,
     FEW_ROWS,
     GROUP,
+    HIGH_CODE_ROWS,
     HIGH_TILE_ROWS,
     SKINNY_COLUMNS,
     SKINNY_MAX_ROWS,
@@ -43,7 +44,7 @@ def check(
 ) -> None:
     assert (cut.n_tiles - 1) * cut.tile_rows < w_rows <= cut.n_tiles * cut.tile_rows
     assert cut.tile_rows % 8 == 0
-    high = HIGH_TILE_ROWS
+    high = HIGH_CODE_ROWS if cut.x_panels == CODE_PANELS else HIGH_TILE_ROWS
     most = TILE_ROWS[0] if cut.m <= FEW_ROWS or output is Epilogue.ADD else high
     assert cut.tile_rows <= min(most, GROUP * cut.tiles)
     assert 1 <= cut.x_slots <= cut.w_slots <= SKINNY_MAX_STAGES
@@ -145,6 +146,15 @@ def test_the_widest_stages_of_fp8_have_enough_of_x() -> None:
     """Llama-3-8B's gate_up: beside its tiles of 112 rows there is room for two slots of x."""
     cut = skinny_cut(16, 4096, 14336, Epilogue.GATED, 132, x_panels=2)
     assert (cut.tile_rows, cut.panels, cut.x_slots) == (112, 2, 4)
+
+
+def test_two_tiles_of_codes_become_one_where_x_weighs_much() -> None:
+    """Llama-3-8B's gate_up, whose blocks have two tiles of few rows of x. Of three tiles, the third would be
+    alone in a high one, half of which is converted for nothing."""
+    few = skinny_cut(32, 4096, 14336, Epilogue.GATED, 132, x_panels=CODE_PANELS)
+    many = skinny_cut(33, 4096, 14336, Epilogue.GATED, 132, x_panels=CODE_PANELS)
+    assert (few.n_tiles, many.n_tiles, many.tile_rows) == (256, 128, 224)
+    assert skinny_cut(33, 4096, 20480, Epilogue.GATED, 132, x_panels=CODE_PANELS).tile_rows <= TILE_ROWS[0]
 
 
 def test_many_rows_of_fp8_split_k_sooner() -> None:
