@@ -2,7 +2,7 @@
  * while those of the step before are multiplied. A panel of weights has four panels of x.
  *
  * A plain load of a scale would be waited for at its first use, 300 to 1,000 cycles, in every turn. So each warp copies
- * those of its rows to shared memory, one panel ahead, across stages and tiles, and waits once a panel.
+ * those of its rows to shared memory, a panel or more ahead, across stages and tiles, and waits once a panel.
  */
 #ifndef BLINK_OPS_GEMM_SKINNY_CODES_SM90_H
 #define BLINK_OPS_GEMM_SKINNY_CODES_SM90_H
