@@ -11,6 +11,7 @@
 #include "kernels/ops/moe/expert_plan.h"
 #include "kernels/ops/moe/combine.h"
 #include "kernels/ops/moe/expert_gemv.h"
+#include "kernels/ops/moe/grouped_codes_gemm_sm90.h"
 #include "kernels/ops/moe/grouped_fp8_gemm_sm90.h"
 #include "ops/gate.h"
 #include "ops/gather.h"

@@ -203,6 +203,11 @@ __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from,
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(n) : "memory");
 }
 
+/* 8 bytes, those from `n` on as zero. */
+__device__ __forceinline__ void copy_async_piece(uint32_t to_shared, const void* from, uint32_t n) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to_shared), "l"(from), "r"(n) : "memory");
+}
+
 /* 4 bytes. */
 template <typename Word>
 __device__ __forceinline__ void copy_async_word(Word* to_shared, const Word* from) {

@@ -196,6 +196,9 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
 #define BLINK_AT48_0 "48"
 #define BLINK_AT48_1 "49"
 #define BLINK_AT48_2 "50"
+#define BLINK_AT48_3 "51"
+#define BLINK_AT48_4 "52"
+#define BLINK_AT48_5 "53"
 #define BLINK_AT56_0 "56"
 #define BLINK_AT56_1 "57"
 #define BLINK_AT56_2 "58"
@@ -228,6 +231,7 @@ __device__ __forceinline__ void settle(float (&x)[N]) {
 #define BLINK_AT64_2 "66"
 #define BLINK_AT64_3 "67"
 #define BLINK_AT64_4 "68"
+#define BLINK_AT64_5 "69"
 
 BLINK_WGMMA_SHARED(__nv_bfloat16, "bf16", 16, 8)
 BLINK_WGMMA_SHARED(__half, "f16", 16, 8)
@@ -265,6 +269,10 @@ BLINK_WGMMA_REGISTERS_ALONG_K(__nv_bfloat16, "bf16", 32, 16)
 BLINK_WGMMA_REGISTERS_ALONG_K(__half, "f16", 32, 16)
 BLINK_WGMMA_REGISTERS_ALONG_K(__nv_bfloat16, "bf16", 64, 32)
 BLINK_WGMMA_REGISTERS_ALONG_K(__half, "f16", 64, 32)
+BLINK_WGMMA_REGISTERS_ALONG_K(__nv_bfloat16, "bf16", 96, 48)
+BLINK_WGMMA_REGISTERS_ALONG_K(__half, "f16", 96, 48)
+BLINK_WGMMA_REGISTERS_ALONG_K(__nv_bfloat16, "bf16", 128, 64)
+BLINK_WGMMA_REGISTERS_ALONG_K(__half, "f16", 128, 64)
 
 BLINK_WGMMA_FP8(16, 8)
 BLINK_WGMMA_FP8(32, 16)

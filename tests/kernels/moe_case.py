@@ -12,10 +12,12 @@ from reference_ops import SILU, call
 from routings import NO_EXPERT, Choices
 from weights import weights
 
-from gpu_backend.kernel_abi import grouped_gemm_sm90, routing
-from gpu_backend.models.quantization import Form
+from gpu_backend.kernel_abi import routing
+from gpu_backend.kernel_abi.grouped_codes_gemm_sm90 import GROUPED_CODES_UNIT
+from gpu_backend.kernel_abi.grouped_gemm_sm90 import GROUPED_UNIT
+from gpu_backend.models.quantization import Form, GroupForm
 
-FEW, UNIT = routing.FEW_TOKENS, grouped_gemm_sm90.GROUPED_UNIT
+FEW = routing.FEW_TOKENS
 
 
 def new_plan(choice: Choices, n_experts: int, unit: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -42,6 +44,7 @@ class MoeCase:
         gate_up = random(n_experts, 2, intermediate, hidden, seed=2, scale=gain * hidden**-0.5)
         down = random(n_experts, hidden, intermediate, seed=3, scale=intermediate**-0.5 / gain**2)
         self.gate_up, self.down = weights(gate_up, form), weights(down, form)
+        self.codes = isinstance(form, GroupForm)
         self.bias: NDArray[np.uint16] | None = None  # [n_experts][2][intermediate]: of gate_up
 
     def run(self, emulate: Emulate, blocks: int = 3) -> NDArray[np.uint16]:
@@ -66,11 +69,17 @@ class MoeCase:
         """The same of the kernels for many tokens, which a plan feeds."""
         product = np.full((self.choice.size, self.intermediate), NAN, np.uint16)
         rows = np.full((self.tokens, self.per_token, self.hidden), NAN, np.uint16)
-        plan = new_plan(self.choice, self.n_experts, UNIT)
-        call("expert_plan", self.choice, *plan, self.tokens, self.n_experts, self.per_token, UNIT)
-        inputs = (self.gate_up.stored, self.down.stored, self.bias, self.x, product, rows)
-        sizes = (self.tokens, self.hidden, self.intermediate, self.per_token, blocks)
-        emulate("moe_grouped_gemm", *plan, *inputs, *sizes)
+        unit = GROUPED_CODES_UNIT if self.codes else GROUPED_UNIT
+        plan = new_plan(self.choice, self.n_experts, unit)
+        call("expert_plan", self.choice, *plan, self.tokens, self.n_experts, self.per_token, unit)
+        inputs = (self.bias, self.x, product, rows)
+        sizes = (self.tokens, self.hidden, self.intermediate, self.per_token)
+        if self.codes:
+            weights = (*self.gate_up.pointers, *self.down.pointers)
+            emulate("moe_grouped_codes_gemm", *plan, *weights, *inputs, *sizes, self.gate_up.form, blocks)
+        else:
+            stored = (self.gate_up.stored, self.down.stored)
+            emulate("moe_grouped_gemm", *plan, *stored, *inputs, *sizes, blocks)
         return rows
 
     activation = SILU

@@ -14,6 +14,7 @@ from routings import NO_EXPERT, absent, padded, skewed, uniform
 from weights import CODES, FP4_16, FP4_32, INT4
 
 from gpu_backend.kernel_abi import fused_router
+from gpu_backend.models.half import half_bits
 from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 
 ROUTINGS = [uniform, skewed, padded, absent]
@@ -206,6 +207,59 @@ def test_experts_of_codes_in_sizes_that_fill_no_tile(emulate: Emulate, routing: 
 
 
 @pytest.mark.parametrize(
+    "form", [GroupForm(Codes.INT4, 32), INT4, GroupForm(Codes.INT4, 128), FP4_32, FP4_16]
+)
+@pytest.mark.parametrize(
+    ("routing", "tokens", "n_experts", "per_token", "hidden", "intermediate", "biased"),
+    [
+        (uniform, 9, 4, 2, 384, 128, False),  # units of every width, in tiles that are not full
+        (padded, 90, 3, 1, 128, 384, True),
+        (skewed, 90, 3, 1, 640, 128, False),  # some experts have all pairs, and some none
+        pytest.param(skewed, 300, 2, 1, 256, 128, True, marks=pytest.mark.slow),
+        (absent, 5, 3, 2, 128, 128, False),
+    ],
+)
+def test_tiled_experts_of_codes(
+    emulate: Emulate,
+    form: GroupForm,
+    routing: Any,
+    tokens: int,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+    biased: bool,
+) -> None:
+    case = MoeCase(routing(tokens, n_experts, per_token), n_experts, hidden, intermediate, form)
+    case.bias = random(n_experts, 2, intermediate, seed=6, scale=2) if biased else None
+    case.check(case.run_tiled(emulate))
+
+
+@pytest.mark.parametrize("form", [GroupForm(Codes.INT4, 32), FP4_32, FP4_16])
+@pytest.mark.parametrize(
+    ("tokens", "hidden", "intermediate"),
+    [(20, 288, 96), (70, 96, 288), (33, 1120, 64), pytest.param(40, 2880, 160, marks=pytest.mark.slow)],
+)
+def test_tiled_experts_of_codes_in_sizes_that_fill_no_stage(
+    emulate: Emulate, form: GroupForm, tokens: int, hidden: int, intermediate: int
+) -> None:
+    """Rows whose scales begin anywhere, and end in the middle of a window."""
+    case = MoeCase(padded(tokens, 5, 2), 5, hidden, intermediate, form)
+    case.check(case.run_tiled(emulate))
+
+
+@pytest.mark.parametrize("form", CODES)
+def test_tiled_experts_of_codes_multiply_what_they_unpack_to(emulate: Emulate, form: GroupForm) -> None:
+    """The same bits as those of the kernel for halves with the weights' values."""
+    case = MoeCase(uniform(40, 3, 2), 3, 384, 128, form)
+    rows = case.run_tiled(emulate)
+    for weight in (case.gate_up, case.down):
+        weight.stored = half_bits(weight.values, "float32", "bfloat16")
+    case.codes = False
+    np.testing.assert_array_equal(case.run_tiled(emulate), rows)
+
+
+@pytest.mark.parametrize(
     ("run", "skewed_tokens", "form", "sizes"),
     [
         (STREAMED, 20, None, (96, 48)),
@@ -213,6 +267,8 @@ def test_experts_of_codes_in_sizes_that_fill_no_tile(emulate: Emulate, routing: 
         (STREAMED, 20, ScaleForm.ROW, (96, 48)),
         (STREAMED, 20, ScaleForm.BLOCK, (128, 128)),
         (STREAMED, 20, INT4, (128, 64)),
+        (TILED, 70, INT4, (128, 64)),
+        (TILED, 70, FP4_32, (96, 64)),
     ],
 )
 def test_a_row_depends_on_its_pair_alone(

@@ -62,26 +62,28 @@ struct TensorMap4 {
   uint64_t plain = 0;
 };
 
-/* Where a byte of atoms of 8 rows of 128 bytes lies. */
-inline char* swizzled(char* p) {
+/* Where a byte of atoms of 8 lines of 128 bytes lies, whose rows have so many bytes. */
+inline char* swizzled(char* p, uint32_t row_bytes = kSwizzleBytes) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(p);
-  return reinterpret_cast<char*>(address ^ (address >> 7 & 7) << 4);
+  return reinterpret_cast<char*>(address ^ (address >> 7 & (row_bytes / 16 - 1)) << 4);
 }
 
 inline uint32_t swizzled(uint32_t row, uint32_t chunk) {
   return row * kSwizzleBytes + (chunk ^ row % 8) * 16;
 }
 
-/* Of a tensor as TensorMap describes it, swizzled boxes of 256 rows in all; what lies outside is zero. */
+/* Of a tensor as TensorMap describes it, swizzled boxes of 256 rows of 128 or 64 bytes; what lies outside is zero. */
 inline void copy_tile(void* to, const void* map, uint32_t x, uint32_t y, uint32_t z, uint64_t* word) {
   static const uint16_t zeros[8] = {};
   const TensorMap& tensor = *static_cast<const TensorMap*>(map);
+  const uint32_t bytes = 2 * tensor.box_columns;
+  if (bytes != 128 && bytes != 64) emulator::fail("a box whose rows have not 128 or 64 bytes");
   if (reinterpret_cast<uintptr_t>(to) % 1024) emulator::fail("a swizzled box to an address not aligned to 1024 bytes");
   for (uint32_t r = 0; r < 256; ++r)
-    for (uint32_t piece = 0; piece < 8; ++piece) {
+    for (uint32_t piece = 0; piece < bytes / 16; ++piece) {
       const uint64_t row = y + r % tensor.box_rows, column = x + 8 * piece;
       const uint64_t matrix = z + r / tensor.box_rows;
-      char* target = swizzled(static_cast<char*>(to) + r * kSwizzleBytes + 16 * piece);
+      char* target = swizzled(static_cast<char*>(to) + r * bytes + 16 * piece, bytes);
       memset(target, 0xff, 16); /* until somebody has waited */
       const bool inside = row < tensor.rows && column < tensor.columns;
       const uint16_t* from = inside ? tensor.data + (matrix * tensor.rows + row) * tensor.columns + column : zeros;
@@ -93,6 +95,10 @@ inline void copy_tile(void* to, const void* map, uint32_t x, uint32_t y, uint32_
 inline void copy_async(uint32_t to, const void* from, uint32_t n) {
   static const uint4 zeros = {};
   thread_copies[emulator::current].add(shared_at(to), n ? from : &zeros, 16);
+}
+inline void copy_async_piece(uint32_t to, const void* from, uint32_t n) {
+  if ((to | reinterpret_cast<uintptr_t>(from)) % 8) emulator::fail("a copy that is not 8-byte aligned");
+  thread_copies[emulator::current].add(shared_at(to), from, n);
 }
 inline void barrier_arrive_copied(uint64_t* word) {
   for (const BulkBarrier::Copy& copy : std::exchange(thread_copies[emulator::current].open, {})) {

@@ -5,6 +5,7 @@
 #include "kernels/ops/moe/single_token_down.h"
 #include "kernels/ops/moe/combine.h"
 #include "kernels/ops/moe/expert_gemv.h"
+#include "kernels/ops/moe/grouped_codes_gemm_sm90.h"
 #include "kernels/ops/moe/grouped_fp8_gemm_sm90.h"
 
 extern "C" {
@@ -102,6 +103,37 @@ void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pai
   launch({blocks}, kGroupedThreads, [&] {
     moe_grouped_gemm_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token,
                                          nullptr);
+  });
+  emulator::dynamic_bytes = emulator::kMostBytes;
+}
+
+/* The same with weights in codes of four bits. */
+void emulate_moe_grouped_codes_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const uint8_t* gate_up,
+                                    const void* gate_up_scales, const uint8_t* down, const void* down_scales,
+                                    const Half* bias, const Half* x, Half* product, Half* rows, uint32_t tokens,
+                                    uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t form,
+                                    uint32_t blocks) {
+  using namespace blink;
+  const auto words = [](const uint8_t* p) { return reinterpret_cast<const uint16_t*>(p); };
+  constexpr uint32_t kBox = kGroupedCodesK / 4;
+  const TensorMap gate_up_map = {words(gate_up), intermediate, hidden / 4, kGroupedWeights / 2, kBox};
+  const TensorMap down_map = {words(down), hidden, intermediate / 4, kGroupedWeights, kBox};
+  emulator::dynamic_bytes = kGroupedCodesSharedBytes;
+  with_constant<kInt4ByGroup, kFp4By32, kFp4By16>(form & ((1u << kFormBits) - 1), [&](auto of) {
+    constexpr ScaleForm kForm = ScaleForm(of());
+    after(x, kHalf * tokens * hidden);
+    launch({blocks}, kGroupedThreads, [&] {
+      const auto kernel = bias ? moe_grouped_codes_gemm_kernel<Half, kGateUp, kForm, true>
+                               : moe_grouped_codes_gemm_kernel<Half, kGateUp, kForm>;
+      kernel(plan, pairs, gate_up_map, weights_of<kForm>(gate_up, gate_up_scales, form), x, product, hidden,
+             intermediate, per_token, bias);
+    });
+    after(product, kHalf * tokens * per_token * intermediate);
+    launch({blocks}, kGroupedThreads, [&] {
+      moe_grouped_codes_gemm_kernel<Half, kDown, kForm>(plan, pairs, down_map,
+                                                        weights_of<kForm>(down, down_scales, form), product, rows,
+                                                        intermediate, hidden, per_token, nullptr);
+    });
   });
   emulator::dynamic_bytes = emulator::kMostBytes;
 }
