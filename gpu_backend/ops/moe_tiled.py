@@ -1,5 +1,6 @@
 """Experts of many tokens each, in tiles of 256 rows of weights (kernels/ops/moe/grouped_gemm_sm90.h).
 
+Weights in four bits become halves as they are multiplied (kernels/ops/moe/grouped_codes_gemm_sm90.h).
 Weights in fp8 are multiplied by x in fp8 (kernels/ops/moe/grouped_fp8_gemm_sm90.h): the norm, which the
 router needs in the half type, and is quantised behind it, and the product of gate and up, which is quantised
 where it is made. A plan groups the pairs of tokens and experts into units of one expert
@@ -8,12 +9,15 @@ where it is made. A plan groups the pairs of tokens and experts into units of on
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.expert_plan import PLAN_THREADS, PLAN_TOKENS, ExpertUnit
 from gpu_backend.kernel_abi.fp8 import FP8_GROUP, SCALE_BLOCK
+from gpu_backend.kernel_abi.grouped_codes_gemm_sm90 import (
+    GROUPED_CODES_K,
+    GROUPED_CODES_SHARED_BYTES,
+    GROUPED_CODES_UNIT,
+)
 from gpu_backend.kernel_abi.grouped_fp8_gemm_sm90 import (
     GROUPED_FP8_K,
     GROUPED_FP8_SHARED_BYTES,
@@ -33,13 +37,13 @@ from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_parts import Choose, MoeBuffers, expert_sum, route
 from gpu_backend.ops.operations import Moe
 from gpu_backend.ops.quantize import quantize_for
-from gpu_backend.ops.unpacked import unpacked
-from gpu_backend.ops.weights import instance
+from gpu_backend.ops.weights import form_name, instance, weight_operand
 
 UNIT_BYTES = ExpertUnit.itemsize
 GATE_UP, DOWN = "blink::kGateUp", "blink::kDown"
 FP8_ROWS = "<2QI4x"  # GroupedFp8Input, QuantizedProduct
-WORD = 2  # elements of fp8 in a word of 16 bits, of which the kernel copies rows
+WORD = 16  # bits of what tensor maps count: a half, or several narrow weights
+STAGE_COLUMNS = {Element.CODES: GROUPED_CODES_K, Element.FP8: GROUPED_FP8_K}  # of others GROUPED_K
 GRAIN = 8  # outputs that a thread stores at once
 
 Plan = tuple[Buffer, Buffer]
@@ -79,11 +83,18 @@ def _suits(weight: Matrix, outputs: int) -> str | None:
     return None
 
 
+def unit_of(op: Moe) -> int:
+    """Pairs of a unit: as many as both kernels have registers for."""
+    if op.down.element is Element.FP8:
+        return GROUPED_FP8_UNIT
+    return GROUPED_CODES_UNIT if op.gate_up.groups or op.down.groups else GROUPED_UNIT
+
+
 def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
     """Makes the plan and runs both matmuls of the chosen (token, expert) pairs."""
     buffers, count, per_token = MoeBuffers(op), op.routing.count, op.routing.per_token
     in_fp8 = op.down.element is Element.FP8
-    unit = GROUPED_FP8_UNIT if in_fp8 else GROUPED_UNIT
+    unit = unit_of(op)
     units = 1 + op.pairs // unit + min(count, op.pairs)
     plan = (
         Buffer("expert_plan", units, UNIT_BYTES, Element.U8),
@@ -101,40 +112,33 @@ def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
 
 
 def _of_halves(op: Moe, target: Target, plan: Plan) -> list[Launch]:
-    """A matrix of codes is unpacked before its matmul, which begins when that is there."""
-    unpack_gate_up, w_gate_up = _halves(op.gate_up, op, target)
-    unpack_down, w_down = _halves(op.down, op, target)
-    op = replace(op, gate_up=w_gate_up, down=w_down)
-    gate_up, down = _products_of_halves(op, target, plan)
-    return [*unpack_gate_up, gate_up, *unpack_down, down]
-
-
-def _halves(weight: Matrix, op: Moe, target: Target) -> tuple[list[Launch], Matrix]:
-    if not weight.groups:
-        return [], weight
-    launch, matrix = unpacked(weight, op.normed.element, target)
-    return [launch], matrix
-
-
-def _products_of_halves(op: Moe, target: Target, plan: Plan) -> list[Launch]:
+    """Products of halves, which codes become as they are multiplied."""
     buffers, half, per_token = MoeBuffers(op), op.normed.element.cpp, op.routing.per_token
-    gate_up, down = _maps(op, op.hidden, op.intermediate, GROUPED_K)
+    gate_up, down = _maps(op)
     sizes, bias = (op.hidden, op.intermediate), op.gate_up_bias
-    gate_up_operands = (gate_up, op.normed, buffers.product, *sizes, per_token, bias)
-    down_operands = (down, buffers.product, buffers.rows, *reversed(sizes), per_token, None)
+    gate_up_operands = (op.normed, buffers.product, *sizes, per_token, bias)
+    down_operands = (buffers.product, buffers.rows, *reversed(sizes), per_token, None)
     return [
         Launch(
-            instantiated("moe_grouped_gemm_kernel", half, matmul, choices=((biased, False),)),
+            _kernel_of_halves(half, matmul, weight, biased),
             (target.blocks, 1, 1),
             (GROUPED_THREADS, 1, 1),
-            (*plan, *operands),
-            shared_bytes=GROUPED_SHARED_BYTES,
+            (*plan, tensor, *((weight_operand(weight),) if weight.groups else ()), *operands),
+            shared_bytes=GROUPED_CODES_SHARED_BYTES if weight.groups else GROUPED_SHARED_BYTES,
         )
-        for matmul, operands, biased in (
-            (GATE_UP, gate_up_operands, bias is not None),
-            (DOWN, down_operands, False),
+        for matmul, weight, tensor, operands, biased in (
+            (GATE_UP, op.gate_up, gate_up, gate_up_operands, bias is not None),
+            (DOWN, op.down, down, down_operands, False),
         )
     ]
+
+
+def _kernel_of_halves(half: str, matmul: str, weight: Matrix, biased: bool) -> str:
+    choices = ((biased, False),)
+    if weight.groups:
+        form = form_name(weight.groups)
+        return instantiated("moe_grouped_codes_gemm_kernel", half, matmul, form, choices=choices)
+    return instantiated("moe_grouped_gemm_kernel", half, matmul, choices=choices)
 
 
 def _of_fp8(op: Moe, target: Target, choose: Choose, plan: Plan) -> list[Work]:
@@ -148,7 +152,7 @@ def _of_fp8(op: Moe, target: Target, choose: Choose, plan: Plan) -> list[Work]:
             (buffers.product_fp8, buffers.product_scales),
         )
     )
-    gate_up, down = _maps(op, op.hidden // WORD, op.intermediate // WORD, GROUPED_FP8_K // WORD)
+    gate_up, down = _maps(op)
     gate_up_operands = (gate_up, op.gate_up.scales, x, product, *sizes)
     down_operands = (down, op.down.scales, product, buffers.rows, *reversed(sizes))
     matmuls = ((GATE_UP, op.gate_up, gate_up_operands), (DOWN, op.down, down_operands))
@@ -167,10 +171,15 @@ def _of_fp8(op: Moe, target: Target, choose: Choose, plan: Plan) -> list[Work]:
     ]
 
 
-def _maps(op: Moe, hidden: int, intermediate: int, columns: int) -> tuple[Tensor, Tensor]:
-    """gate_up and down in boxes of so many columns; sizes in words of 16 bits."""
-    count, box = op.routing.count, (2, GROUPED_WEIGHTS // 2, columns)
-    return (
-        Tensor(op.gate_up, (2 * count, op.intermediate, hidden), box),
-        Tensor(op.down, (count, op.hidden, intermediate), (1, GROUPED_WEIGHTS, columns)),
-    )
+def _maps(op: Moe) -> tuple[Tensor, Tensor]:
+    """gate_up and down in boxes of a tile's rows and a stage's columns."""
+    count = op.routing.count
+    return _map(op.gate_up, 2 * count, 2), _map(op.down, count, 1)
+
+
+def _map(weight: Matrix, matrices: int, of_tile: int) -> Tensor:
+    """The rows of so many matrices, of which a tile has rows of `of_tile`; columns are counted in words."""
+    word = WORD // weight.element.n_bits
+    k = STAGE_COLUMNS.get(weight.element, GROUPED_K)
+    shape = (matrices, weight.rows // matrices, weight.columns // word)
+    return Tensor(weight, shape, (of_tile, GROUPED_WEIGHTS // of_tile, k // word))

@@ -14,7 +14,7 @@ from gpu_backend.kernel_abi.fp8 import SCALE_BLOCK
 from gpu_backend.models.quantization import Form, ScaleForm
 from gpu_backend.ops.moe_one import SINGLE_EXPERTS, SUM_PLACES
 from gpu_backend.ops.moe_stream import FEW_TOKENS
-from gpu_backend.ops.moe_tiled import GROUPED_FP8_UNIT, GROUPED_UNIT, UNIT_BYTES
+from gpu_backend.ops.moe_tiled import GROUPED_CODES_UNIT, GROUPED_FP8_UNIT, GROUPED_UNIT, UNIT_BYTES
 from gpu_backend.ops.operations import Epilogue
 
 
@@ -86,10 +86,9 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
         self, _: int, choice: str, plan: str, pairs: str, tokens: int, count: int, per_token: int, unit: int
     ) -> None:
         units = tokens * per_token // unit + min(count, tokens * per_token)
-        assert (tokens, unit) == (
-            self._shape.tokens,
-            GROUPED_FP8_UNIT if isinstance(self._form(), ScaleForm) else GROUPED_UNIT,
-        )
+        form = self._form()
+        of_form = GROUPED_FP8_UNIT if isinstance(form, ScaleForm) else GROUPED_CODES_UNIT
+        assert (tokens, unit) == (self._shape.tokens, of_form if form else GROUPED_UNIT)
         self._at(plan, 1 + units, UNIT_BYTES)
         self._pairs(pairs, 4)
 
@@ -107,6 +106,12 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
     ) -> None:
         self._expert_gate_up(weight, self._at(x), bias=rest[-1])
 
+    def _moe_grouped_codes_gemm_gate_up(
+        self, _: int, plan: str, pairs: str, weight: int, codes: int, x: str, *rest: int
+    ) -> None:
+        assert weight == codes, "the scales are another matrix's"
+        self._expert_gate_up(weight, self._at(x), bias=rest[-1])
+
     def _expert_down(self, weight: int, x: Buffer | list[Expression], out: str) -> None:
         to = self._pairs(out, HALF_BYTES * self.config.hidden)
         for token in range(self._shape.tokens):
@@ -118,6 +123,12 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
     def _moe_grouped_gemm_down(
         self, _: int, plan: str, pairs: str, weight: int, x: str, out: str, *rest: int
     ) -> None:
+        self._expert_down(weight, self._at(x), out)
+
+    def _moe_grouped_codes_gemm_down(
+        self, _: int, plan: str, pairs: str, weight: int, codes: int, x: str, out: str, *rest: int
+    ) -> None:
+        assert weight == codes, "the scales are another matrix's"
         self._expert_down(weight, self._at(x), out)
 
     def _expert_x(self, weight: int, scales: int, x: Any, width: int) -> list[Expression]:

@@ -176,7 +176,7 @@ class SymbolicMachine:
             self._split_sums(*arguments, work.grid[0], epilogue_of(template[1]))
         elif name == "gemv":
             self._multiply(Product(*arguments, epilogue_of(template[1])))
-        elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_fp8_gemm"):
+        elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_codes_gemm", "moe_grouped_fp8_gemm"):
             down = template[1] != "blink::kGateUp"
             few = {"chooses": True} if "blink::kRoutingFused" in template else {}
             getattr(self, f"_{name}_{'down' if down else 'gate_up'}")(work.grid[0], *arguments, **few)

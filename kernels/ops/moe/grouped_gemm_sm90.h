@@ -48,7 +48,6 @@ __device__ __forceinline__ void begin_grouped(Pipeline& pipeline) {
   }
   __syncthreads();
   wait_for_predecessor();
-  fence_async_proxy_global(); /* weights that the predecessor has unpacked are read by bulk copies */
 }
 
 /* What there is to do: item i is tile i % n_tiles of unit i / n_tiles. */

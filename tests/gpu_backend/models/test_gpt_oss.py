@@ -93,7 +93,7 @@ def test_experts_with_biases_are_not_served_in_fp8() -> None:
 
 
 def test_the_published_checkpoint_in_mxfp4() -> None:
-    """Experts of few tokens stream as they are stored; those of many are unpacked."""
+    """Experts are multiplied as they are stored, and nothing of their size is a step's buffer."""
     model = describe(json.loads(PUBLISHED.read_text()))
     assert weight_bytes(model) / 1e9 == pytest.approx(13.8, abs=0.1)
     shapes = tuple(GraphGrid(LIMITS).shapes[::6])
@@ -101,6 +101,7 @@ def test_the_published_checkpoint_in_mxfp4() -> None:
     for shape, step in zip(shapes, steps, strict=True):
         families = {choice.name for choice in step if choice.name.startswith("moe")}
         assert families == ({"moe_stream"} if shape.tokens <= 64 else {"moe_tiled"})
+        assert "unpacked" not in {buffer.name for choice in step for buffer in choice.buffers}
 
 
 def test_experts_are_loaded_one_at_a_time_in_whole_rows(tmp_path: Path) -> None:
