@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +16,15 @@ from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.weights import half_bits
+from gpu_backend.models.fourbit import packed, quantize, units
+from gpu_backend.models.quantization import Codes, GroupForm
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Work
 from gpu_backend.ops.matrix import Buffer, Matrix
 from gpu_backend.ops.moe_tiled import experts
 from gpu_backend.ops.operations import Moe, Norm, Routing
+from gpu_backend.ops.weights import scales_of
 
 NAN = 0x7FFF  # in both half types
 Floats = NDArray[np.float32]
@@ -36,7 +41,14 @@ class Mixture:
     """The tiled kernels of a layer of experts, over random weights and tokens."""
 
     def __init__(
-        self, device: Device, dtype: str, n_experts: int, per_token: int, hidden: int, intermediate: int
+        self,
+        device: Device,
+        dtype: str,
+        n_experts: int,
+        per_token: int,
+        hidden: int,
+        intermediate: int,
+        form: GroupForm | None = None,
     ) -> None:
         self.routing, self.hidden, self.intermediate = (
             Routing(n_experts, per_token, True),
@@ -46,10 +58,12 @@ class Mixture:
         self.device, self.dtype = device, dtype
         self.stream, self.memory = Stream(), DeviceMemory(device)
         rng, shape = np.random.default_rng(hidden), (n_experts, 2, intermediate, hidden)
-        self.gate_up = self._rounded(rng.standard_normal(shape, np.float32) * hidden**-0.5)
+        gate_up = rng.standard_normal(shape, np.float32) * hidden**-0.5
         down = rng.standard_normal((n_experts, hidden, intermediate), np.float32) * intermediate**-0.5
-        self.down = self._rounded(down)
-        self.weights = [self._upload(half_bits(w, "float32", dtype)) for w in (self.gate_up, self.down)]
+        (self.gate_up, gate_up_matrix), (self.down, down_matrix) = (
+            self._weight(values, form) for values in (gate_up, down)
+        )
+        self.matrices = (gate_up_matrix, down_matrix)
         target, element = Target(device.n_multiprocessors, has_experts=True), compute_element(dtype)
         self.kernels = kernels_of(device, self.works(1, target), element)
 
@@ -58,7 +72,20 @@ class Mixture:
         self.memory.close()
         self.stream.close()
 
-    def _upload(self, values: NDArray[np.uint16] | Choices) -> int:
+    def _weight(self, values: Floats, form: GroupForm | None) -> tuple[Floats, Matrix]:
+        """What the kernels multiply in place of `values`, and the matrix that they are given."""
+        rows, columns = values.size // values.shape[-1], values.shape[-1]
+        if form is None:
+            bits = half_bits(values, "float32", self.dtype)
+            return self._floats(bits), Matrix(rows, columns, compute_element(self.dtype), self._upload(bits))
+        part = quantize(values.reshape(rows, columns), form, self.dtype)
+        part = replace(part, scales=self._rounded(part.scales))  # as they are stored
+        scales = scales_of(form, rows, columns, self._upload(units(part, form, self.dtype)))
+        address = self._upload(packed(part.codes, form.codes))
+        matrix = Matrix(rows, columns, Element.CODES, address, scales, form)
+        return self._rounded(part.values()).reshape(values.shape), matrix
+
+    def _upload(self, values: NDArray[Any]) -> int:
         address = self.memory.allocate(values.nbytes)
         self.memory.write(address, np.ascontiguousarray(values).data.cast("B"))
         return address
@@ -76,13 +103,11 @@ class Mixture:
 
     def works(self, tokens: int, target: Target) -> list[Work]:
         """The plan and the products of so many tokens, whose experts are chosen."""
-        element, hidden, count = compute_element(self.dtype), self.hidden, self.routing.count
-        gate_up = Matrix(count * 2 * self.intermediate, hidden, element, self.weights[0])
-        down = Matrix(count * hidden, self.intermediate, element, self.weights[1])
+        element, hidden = compute_element(self.dtype), self.hidden
         unused = Matrix(1, hidden, element)
         residual = Buffer("residual", tokens, hidden, Element.FP32)
         normed = Buffer("normed", tokens, hidden, element)
-        weights = (Norm(unused, 1e-6), unused, gate_up, down)
+        weights = (Norm(unused, 1e-6), unused, *self.matrices)
         return experts(Moe(self.routing, self.intermediate, *weights, residual, normed), target, choose)
 
     def run(self, x: Floats, choice: Choices, processors: int | None = None) -> NDArray[np.uint16]:
@@ -121,7 +146,32 @@ def test_tiled_experts(
     device: Device, dtype: str, n_experts: int, per_token: int, hidden: int, intermediate: int
 ) -> None:
     """Sizes that fill no tile, units of every width; pairs that do not exist are not written."""
-    mixture = Mixture(device, dtype, n_experts, per_token, hidden, intermediate)
+    check(Mixture(device, dtype, n_experts, per_token, hidden, intermediate))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "form", [GroupForm(Codes.INT4, 32), GroupForm(Codes.E2M1, 32), GroupForm(Codes.E2M1, 16)]
+)
+@pytest.mark.parametrize(
+    ("n_experts", "per_token", "hidden", "intermediate"),
+    [(5, 2, 288, 96), (16, 3, 1120, 64), (8, 4, 2880, 1440)],
+)
+def test_tiled_experts_of_codes(
+    device: Device,
+    dtype: str,
+    form: GroupForm,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+) -> None:
+    """Rows whose scales begin anywhere, and end in the middle of a stage."""
+    check(Mixture(device, dtype, n_experts, per_token, hidden, intermediate, form))
+
+
+def check(mixture: Mixture) -> None:
+    n_experts, per_token = mixture.routing.count, mixture.routing.per_token
     routings: list[Callable[[int, int, int], Choices]] = [uniform, skewed, padded]
     for routing in routings:
         for tokens in (1, 70, 400):
@@ -130,13 +180,17 @@ def test_tiled_experts(
             np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
             known = ~np.isnan(expected)
             error = np.linalg.norm((got - expected)[known]) / np.linalg.norm(expected[known])
-            assert error < (4e-3 if dtype == "bfloat16" else 5e-4)
+            assert error < (4e-3 if mixture.dtype == "bfloat16" else 5e-4)
     mixture.close()
 
 
-def test_a_row_depends_on_its_pair_alone(device: Device) -> None:
+@pytest.mark.parametrize(
+    ("form", "intermediate"),
+    [(None, 200), (GroupForm(Codes.INT4, 64), 192), (GroupForm(Codes.E2M1, 32), 224)],
+)
+def test_a_row_depends_on_its_pair_alone(device: Device, form: GroupForm | None, intermediate: int) -> None:
     """E8: the same bits whatever else the step holds, and whichever block takes the unit."""
-    mixture = Mixture(device, "bfloat16", 6, 2, 320, 200)
+    mixture = Mixture(device, "bfloat16", 6, 2, 320, intermediate, form)
     x, choice = mixture.tokens(500), skewed(500, 6, 2)
     choice[200:] = uniform(300, 6, 2)
     rows = mixture.run(x, choice)
