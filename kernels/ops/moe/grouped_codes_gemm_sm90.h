@@ -117,7 +117,8 @@ struct GroupedCodesProducer {
           window.next(kGroupedCodesStages);
         }
 #pragma unroll
-        for (uint32_t p = 0; p < kGroupedCodesPanels; ++p) rows.copy(stage.x[p], k + p * kGroupedK, unit.count, from);
+        for (uint32_t p = 0; p < kGroupedCodesPanels; ++p)
+          if (k + p * kGroupedK < rows.n_in) rows.copy(stage.x[p], k + p * kGroupedK, unit.count, from);
         barrier_arrive_copied(full);
       }
       unit = next, next = after;
@@ -213,6 +214,7 @@ struct GroupedCodesConsumer {
       load(0);
 #pragma unroll
       for (uint32_t i = 0; i < kTurns; ++i) {
+        if (i == kTurns / 2 && k + kGroupedK >= n_in) break; /* nothing has copied the last stage's other panel */
         if (i + 1 < kTurns) load(i + 1);
         wgmma_wait<1>();
         if (i == 1 && used && threadIdx.x % 32 == 0) barrier_arrive(used);
