@@ -174,7 +174,7 @@ class SymbolicMachine:
             self._tiled_fp8(work, epilogue_of(template[1]))
         elif name == "split_sums":
             self._split_sums(*arguments, work.grid[0], epilogue_of(template[1]))
-        elif name == "gemv":
+        elif name in ("gemv", "code_gemv"):
             self._multiply(Product(*arguments, epilogue_of(template[1])))
         elif name in ("moe_gemv", "moe_grouped_gemm", "moe_grouped_codes_gemm", "moe_grouped_fp8_gemm"):
             down = template[1] != "blink::kGateUp"

@@ -23,6 +23,12 @@ constexpr uint32_t kSkinnyTurnScales = 32; /* words of scales that a warp needs 
 /* Shared memory for the scales of 64 rows that a warpgroup multiplies: those of eight turns. */
 constexpr uint32_t kSkinnyScaleBytes = 8 * kSkinnyTurnScales * sizeof(uint32_t) * 4;
 
+/* The units of scales of a thread's two rows of 64 rows, at a turn's two groups of 32 columns: [row][group], as they
+ * lie in memory. */
+struct SkinnyUnits {
+  uint32_t raw[2][2];
+};
+
 /* The scales of what a warp converts, in shared memory: of the panel that it multiplies, and of one or more
  * that follow. Matrices of other forms have none.
  *
@@ -89,13 +95,16 @@ struct SkinnyScales<Form, Split, Output, true> {
   static __device__ __forceinline__ uint4 load(const uint32_t* panel, uint32_t turn) {
     return *reinterpret_cast<const uint4*>(panel + turn * kSkinnyTurnScales);
   }
-  /* Of a turn's words, row r + 8 h at its group c. */
-  __device__ __forceinline__ uint32_t of(const uint4& words, uint32_t turn, uint32_t h, uint32_t c) const {
-    const uint32_t word = h ? (c ? words.w : words.z) : (c ? words.y : words.x);
-    return kInBytes ? permute_bytes(word, order) >> 8 * ((2 * turn + c) % 4) & 0xff : word;
+  /* Those of a turn, from its words. */
+  __device__ __forceinline__ SkinnyUnits of(const uint4& words, uint32_t turn) const {
+    return {{{unit_in(words.x, 2 * turn), unit_in(words.y, 2 * turn + 1)},
+             {unit_in(words.z, 2 * turn), unit_in(words.w, 2 * turn + 1)}}};
   }
 
  private:
+  __device__ __forceinline__ uint32_t unit_in(uint32_t word, uint32_t group) const {
+    return kInBytes ? permute_bytes(word, order) >> 8 * (group % 4) & 0xff : word;
+  }
   __device__ __forceinline__ uint32_t n_units() const { return weights.params.n_in >> codes.shift; }
   __device__ __forceinline__ uint32_t first_column() const {
     return blockIdx.x * weights.params.share * weights.params.panels * kSkinnyCodePanel +
@@ -140,12 +149,12 @@ struct SkinnyScales<Form, Split, Output, true> {
 };
 
 /* The operands of the tensor cores' four instructions that a turn's words become. */
-template <typename Half, ScaleForm Form, typename Scales>
-__device__ __forceinline__ void convert_codes(uint32_t (&a)[4][4], const uint32_t (&words)[4], const Scales& scales,
-                                              const uint4& units, uint32_t turn) {
+template <typename Half, ScaleForm Form>
+__device__ __forceinline__ void convert_codes(uint32_t (&a)[4][4], const uint32_t (&words)[4],
+                                              const SkinnyUnits& units) {
 #pragma unroll
   for (uint32_t c = 0; c < 2; ++c) {
-    const CodeFactors<Half, Form> low(scales.of(units, turn, 0, c)), high(scales.of(units, turn, 1, c));
+    const CodeFactors<Half, Form> low(units.raw[0][c]), high(units.raw[1][c]);
 #pragma unroll
     for (uint32_t step = 0; step < 2; ++step) {
       uint32_t (&to)[4] = a[2 * c + step];
@@ -182,7 +191,7 @@ __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const
     rows.load(words[i % 2], 64 * Split::rows(i / kTurns), first_turn + i % kTurns);
   };
   const auto convert = [&](uint32_t i) {
-    convert_codes<Half, Form>(a[i % 2], words[i % 2], scales, units[i % 2], i % kTurns);
+    convert_codes<Half, Form>(a[i % 2], words[i % 2], scales.of(units[i % 2], i % kTurns));
   };
   load(0), load(1);
   convert(0);
