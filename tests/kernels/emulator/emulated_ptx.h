@@ -122,9 +122,10 @@ struct ThreadCopies {
   std::vector<BulkBarrier::Copy> open;
   std::deque<std::vector<BulkBarrier::Copy>> groups;
 
-  void add(void* to, const void* from, uint32_t bytes) {
+  /* Copies of `size` bytes, of which the source has `bytes`. */
+  void add(void* to, const void* from, uint32_t bytes, uint32_t size) {
     emulator::check_written(from);
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes)
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % size)
       emulator::fail("a copy that is not aligned to its size");
     memset(to, 0xff, bytes);
     open.push_back({to, from, bytes});
@@ -133,15 +134,15 @@ struct ThreadCopies {
 inline std::map<const void*, ThreadCopies> thread_copies;
 inline void copy_weight(uint4* to, const void* from, bool wanted) {
   static const uint4 zeros = {};
-  thread_copies[emulator::current].add(to, wanted ? from : &zeros, 16);
+  thread_copies[emulator::current].add(to, wanted ? from : &zeros, 16, 16);
 }
 template <typename Word>
 void copy_async_word(Word* to, const Word* from) {
   static_assert(sizeof(Word) == 4);
-  thread_copies[emulator::current].add(to, from, 4);
+  thread_copies[emulator::current].add(to, from, 4, 4);
 }
 inline void copy_scales(uint32_t* to, const uint32_t* from) {
-  thread_copies[emulator::current].add(to, from, 4);
+  thread_copies[emulator::current].add(to, from, 4, 4);
 }
 inline void commit_copies() {
   ThreadCopies& copies = thread_copies[emulator::current];

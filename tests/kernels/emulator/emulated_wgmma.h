@@ -94,11 +94,10 @@ inline void copy_tile(void* to, const void* map, uint32_t x, uint32_t y, uint32_
 /* A thread's copies come when those of a bulk copy would, after it has said at which barrier. */
 inline void copy_async(uint32_t to, const void* from, uint32_t n) {
   static const uint4 zeros = {};
-  thread_copies[emulator::current].add(shared_at(to), n ? from : &zeros, 16);
+  thread_copies[emulator::current].add(shared_at(to), n ? from : &zeros, 16, 16);
 }
 inline void copy_async_piece(uint32_t to, const void* from, uint32_t n) {
-  if ((to | reinterpret_cast<uintptr_t>(from)) % 8) emulator::fail("a copy that is not 8-byte aligned");
-  thread_copies[emulator::current].add(shared_at(to), from, n);
+  thread_copies[emulator::current].add(shared_at(to), from, n, 8);
 }
 inline void barrier_arrive_copied(uint64_t* word) {
   for (const BulkBarrier::Copy& copy : std::exchange(thread_copies[emulator::current].open, {})) {
