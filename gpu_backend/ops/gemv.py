@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import HOPPER, Capability
-from gpu_backend.kernel_abi.code_gemv import CODE_GEMV_BYTES
+from gpu_backend.kernel_abi.code_gemv import CODE_GEMV_BYTES, CODE_GEMV_SUM_BYTES
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_ROUND, GEMV_THREADS
 from gpu_backend.models.quantization import GroupForm
 from gpu_backend.ops.gpu import Target
@@ -50,6 +50,7 @@ class Gemv:
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         half, epilogue = op.x.element.cpp, f"blink::{op.epilogue.value}"
         codes = isinstance(op.weight.scale_form, GroupForm)
+        chunk = 4 * lane_weights(op.weight)
         if codes:
             kernel = f"code_gemv_kernel<{instance(half, epilogue, of=op.weight)}>"
         else:
@@ -62,7 +63,7 @@ class Gemv:
                 grid,
                 (GEMV_THREADS, 1, 1),
                 (weight_operand(op.weight), op.x, op.out, op.m, op.k, op.n),
-                shared_bytes=CODE_GEMV_BYTES if codes else 0,
+                shared_bytes=CODE_GEMV_BYTES + op.k // chunk * CODE_GEMV_SUM_BYTES if codes else 0,
             ),
         ]
 

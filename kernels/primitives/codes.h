@@ -23,7 +23,8 @@
  * than 4.
  *
  * A weight is the half that is nearest to (code - zero) * scale, or to number * scale, which is exact with kFp4By32:
- * every kernel multiplies the same values.
+ * every kernel multiplies the same values, but for the GEMV (kernels/ops/gemm/code_gemv.h), which multiplies the sums
+ * of a group by its scale, and rounds no weight.
  */
 #ifndef BLINK_PRIMITIVES_CODES_H
 #define BLINK_PRIMITIVES_CODES_H
@@ -103,6 +104,12 @@ __device__ __forceinline__ uint32_t power_pair(uint32_t exponent, __half) {
   return (max(exponent, kBias) - kBias) * 0x04000400;
 }
 
+/* The patterns of pair p of a word of integers. */
+template <typename Half>
+__device__ __forceinline__ uint32_t code_pair(uint32_t word, uint32_t p, Half half) {
+  return keep_bits(word >> 4 * p, 0x000f000f, code_pattern(half));
+}
+
 /* How codes of 32 columns become halves, by what memory has of their scales. */
 template <typename Half, ScaleForm Form>
 struct CodeFactors {
@@ -117,8 +124,7 @@ struct CodeFactors {
   /* The values of pair p of a word. */
   __device__ __forceinline__ uint32_t pair(uint32_t word, uint32_t p) const {
     if constexpr (Form == kInt4ByGroup) {
-      const uint32_t pattern = keep_bits(word >> 4 * p, 0x000f000f, code_pattern(Half()));
-      return multiply_pairs(add_pairs(pattern, second, Half()), first, Half());
+      return multiply_pairs(add_pairs(code_pair(word, p, Half()), second, Half()), first, Half());
     } else {
       return multiply_pairs(number_pair(word, p, Half()), p < 2 ? first : second, Half());
     }

@@ -64,7 +64,9 @@ def uploaded(rig: Rig, w: Floats, form: Form | None) -> tuple[Matrix, Floats]:
         part = replace(part, scales=rounded(part.scales, rig.dtype))  # as they are stored
         scales = scales_of(form, *w.shape, rig.upload(units(part, form, rig.dtype)))
         codes = rig.upload(packed(part.codes, form.codes))
-        return Matrix(*w.shape, Element.CODES, codes, scales, form), rounded(part.values(), rig.dtype)
+        whole = form == GroupForm(Codes.INT4, 128)  # scales multiply sums, and weights are not rounded
+        values = part.values() if whole else rounded(part.values(), rig.dtype)
+        return Matrix(*w.shape, Element.CODES, codes, scales, form), values
     of = weight(w, form)
     scales = Matrix(*of.scales.shape, Element.FP32, rig.upload(of.scales))
     return Matrix(*w.shape, Element.FP8, rig.upload(of.elements), scales), of.values

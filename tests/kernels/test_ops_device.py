@@ -153,6 +153,7 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
      (1, 4096, 136, 1, 2, ScaleForm.BLOCK), (8, 832, 264, 1, 5, ScaleForm.BLOCK),
      (1, 128, 16, 1, 1, INT4), (3, 4736, 41, 1, 3, INT4), (8, 640, 40, 1, 2, INT4),
      (4, 1024, 48, 1, 2, GroupForm(Codes.INT4, 32)), (8, 1152, 24, 1, 2, GroupForm(Codes.INT4, 128)),
+     (1, 4096, 41, 1, 2, GroupForm(Codes.INT4, 128)), (3, 128, 136, 1, 3, GroupForm(Codes.INT4, 128)),
      (1, 4096, 40, 1, 2, FP4_32), (8, 640, 41, 1, 3, FP4_32), (2, 4224, 24, 1, 2, FP4_16),
      (5, 512, 48, 1, 1, FP4_16)],
 )  # fmt: skip
@@ -170,7 +171,8 @@ def test_gemv(
     rows = 2 * n_out if output == "silu" else n_out
     x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN  # not read
-    product = Product(x[:m], w.values, n_out, output)
+    whole = form == GroupForm(Codes.INT4, 128)  # scales multiply sums, and weights are not rounded
+    product = Product(x[:m], w.exact if whole else w.values, n_out, output)
     sizes = (m, n_in, n_out, OUTPUTS.index(output), groups, w.form, blocks)
     emulate("gemv", *w.pointers, x, product.y, *sizes)
     product.check()

@@ -23,12 +23,13 @@ SHIFT_BITS = 8  # kFormBits of emulator/weights.h
 @dataclass
 class Weights:
     """`stored` [...][columns] halves or fp8, or [...][columns / 2] bytes of codes, `scales` of all its rows,
-    `values` [...][columns]."""
+    `values` [...][columns], and before these are rounded to halves `exact` ones."""
 
     stored: NDArray[Any]
     scales: NDArray[Any] | None
     values: Floats
     form: int
+    exact: Floats | None = None
 
     @property
     def pointers(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -78,7 +79,11 @@ def _codes(like: Floats, form: GroupForm) -> Weights:
     stored = packed(codes, form.codes).reshape(*like.shape[:-1], columns // 2)
     kind = next(i for i, one in enumerate(FORMS) if isinstance(one, GroupForm) and _alike(one, form))
     return Weights(
-        stored, units(part, form, "bfloat16"), values.reshape(like.shape), kind | shift << SHIFT_BITS
+        stored,
+        units(part, form, "bfloat16"),
+        values.reshape(like.shape),
+        kind | shift << SHIFT_BITS,
+        part.values().reshape(like.shape),
     )
 
 

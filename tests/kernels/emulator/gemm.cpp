@@ -31,12 +31,14 @@ void emulate_gemv(const void* w, const void* scales, const Half* x, void* y, uin
     const auto matrix = weights_of<of()>(w, scales, form);
     with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
       with_constant<1, 2>(groups, [&](auto n_groups) {
+        if (kIsCodes<of()>) emulator::dynamic_bytes = kCodeGemvBytes + n_in / kChunkWeights<of()> * kCodeGemvSumBytes;
         launch({blocks}, kGemvThreads, [&] {
           if constexpr (kIsCodes<of()>)
             code_gemv_kernel<Half, kind(), of()>(matrix, x, y, m, n_in, n_out);
           else
             gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out);
         });
+        emulator::dynamic_bytes = emulator::kMostBytes;
       });
     });
   });
