@@ -24,6 +24,7 @@ PATTERNS = {"bfloat16": 128, "float16": 1024}
 FACTORS = {"bfloat16": 126, "float16": 14}
 EXPONENTS = {"bfloat16": (0, 128), "float16": (113, 128)}
 INFINITE = {"bfloat16": 0x7F80, "float16": 0x7C00}
+TOO_LARGE = "scales of 4 and more, by which numbers of four bits (e2m1) are not multiplied"
 E2M1: Floats = np.array(
     [sign * size for sign in (1, -1) for size in (0, 0.5, 1, 1.5, 2, 3, 4, 6)], np.float32
 )
@@ -90,34 +91,33 @@ def units(part: Grouped, form: GroupForm, half: str) -> NDArray[np.uint32] | Byt
     """Scales, and zeros, as kernels/primitives/codes.h has them: [rows][columns / unit_columns(form)].
 
     `half`: "bfloat16" or "float16", in which kernels multiply. Raises ValueError where it does not hold them,
-    or their factors.
+    or the factors that kernels multiply numbers by in their place.
     """
     if form.codes is Codes.E2M1 and form.group == CODE_GRAIN:
         exponents = part.scales.view(np.uint32) >> 23 & 0xFF
         least, most = EXPONENTS[half]
-        if ((exponents < least) | (exponents > most)).any():
-            raise ValueError(f"scales that are beyond what {half} holds times 2^{FACTORS[half]}")
+        if (exponents < least).any():
+            raise ValueError(f"scales that are beyond what {half} holds")
+        if (exponents > most).any():
+            raise ValueError(TOO_LARGE)
         return (exponents + FACTORS["bfloat16"]).astype(np.uint8)
     halves = half_bits(part.scales, "float32", half)
     if part.zeros is None:
         rounded = to_float32(halves.view(np.float16) if half == "float16" else halves, half)
         with np.errstate(over="ignore"):
             factors = half_bits(np.ldexp(rounded, FACTORS[half]), "float32", half)
-        _refuse_infinite(factors, half, f" times 2^{FACTORS[half]}")
+        if (factors & 0x7FFF >= INFINITE[half]).any():
+            raise ValueError(TOO_LARGE)
         low, high = factors[:, 0::2], factors[:, 1::2]
     else:
-        _refuse_infinite(halves, half, "")
+        if (halves & 0x7FFF >= INFINITE[half]).any():
+            raise ValueError(f"scales that are beyond what {half} holds")
         added = half_bits(-(part.zeros + PATTERNS[half]).astype(np.float32), "float32", half)
         low, high = halves, added
     words: NDArray[np.uint32] = high.astype(np.uint32)
     words <<= 16
     words |= low
     return words
-
-
-def _refuse_infinite(halves: NDArray[np.uint16], half: str, times: str) -> None:
-    if (halves & 0x7FFF >= INFINITE[half]).any():
-        raise ValueError(f"scales that are beyond what {half} holds{times}")
 
 
 def unit_columns(form: GroupForm) -> int:

@@ -29,5 +29,5 @@ def test_weights_beyond_what_kernels_multiply_are_refused(half: str) -> None:
     form = ROUNDINGS["mxfp4"]
     assert isinstance(form, GroupForm)
     rounded = quantize(np.full((1, 32), 13, np.float32), form, half)
-    with pytest.raises(ValueError, match=f"beyond what {half} holds times 2"):
+    with pytest.raises(ValueError, match="scales of 4 and more"):
         units(rounded, form, half)
