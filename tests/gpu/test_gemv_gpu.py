@@ -64,8 +64,9 @@ def uploaded(rig: Rig, w: Floats, form: Form | None) -> tuple[Matrix, Floats]:
         part = replace(part, scales=rounded(part.scales, rig.dtype))  # as they are stored
         scales = scales_of(form, *w.shape, rig.upload(units(part, form, rig.dtype)))
         codes = rig.upload(packed(part.codes, form.codes))
-        whole = form == GroupForm(Codes.INT4, 128)  # scales multiply sums, and weights are not rounded
-        values = part.values() if whole else rounded(part.values(), rig.dtype)
+        values = part.values()
+        if form.codes is not Codes.INT4:  # scales multiply sums of integers, which are not rounded
+            values = rounded(values, rig.dtype)
         return Matrix(*w.shape, Element.CODES, codes, scales, form), values
     of = weight(w, form)
     scales = Matrix(*of.scales.shape, Element.FP32, rig.upload(of.scales))

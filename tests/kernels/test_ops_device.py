@@ -171,8 +171,8 @@ def test_gemv(
     rows = 2 * n_out if output == "silu" else n_out
     x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN  # not read
-    whole = form == GroupForm(Codes.INT4, 128)  # scales multiply sums, and weights are not rounded
-    product = Product(x[:m], w.exact if whole else w.values, n_out, output)
+    integers = isinstance(form, GroupForm) and form.codes is Codes.INT4  # weights are not rounded
+    product = Product(x[:m], w.exact if integers else w.values, n_out, output)
     sizes = (m, n_in, n_out, OUTPUTS.index(output), groups, w.form, blocks)
     emulate("gemv", *w.pointers, x, product.y, *sizes)
     product.check()
