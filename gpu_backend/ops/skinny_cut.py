@@ -22,6 +22,7 @@ from gpu_backend.kernel_abi.skinny_pipeline_sm90 import (
     SKINNY_PIPELINE_START,
     SKINNY_PRODUCERS,
     SKINNY_ROW_BYTES,
+    SKINNY_TURN_FRAGMENTS,
 )
 from gpu_backend.kernel_abi.split_k_reduction_sm90 import FRAGMENT_BYTES
 from gpu_backend.kernel_abi.wgmma_sm90 import WARPGROUP
@@ -34,7 +35,7 @@ SKINNY_MAX_ROWS = SKINNY_COLUMNS[-1]  # up to so many rows of x the kernel beats
 FEW_ROWS = SKINNY_COLUMNS[-2]
 TILE_ROWS = (128, 64)  # the most rows that a tile has, if its stages fit
 HIGH_TILE_ROWS = 208  # the same for many rows of x, if lower tiles would leave blocks idle
-HIGH_CODE_ROWS = 2 * TILE_ROWS[0]  # the same of codes, of which two warpgroups convert half each
+HIGH_CODE_ROWS = 2 * TILE_ROWS[0]  # the same of codes, of which four warpgroups convert a quarter each
 LEAST_USED = 0.8  # the share of the blocks' time that tiles of TILE_ROWS must use
 FEWEST_ROWS = 40  # of w, which a block should have
 FEWEST_FP8_ROWS = 48  # the same of fp8 for many rows of x, which weigh twice as much, in large rooms
@@ -80,31 +81,39 @@ class SkinnyCut:
     @property
     def threads(self) -> int:
         """The threads of a block, SkinnySplit::kThreads of the instance."""
-        return self._warpgroups * WARPGROUP + SKINNY_PRODUCERS
+        return self._warpgroups * WARPGROUP + (WARPGROUP if self._four_groups else SKINNY_PRODUCERS)
 
     @property
-    def _converts(self) -> bool:
-        """Whether two warpgroups share the rows of a tile, whose weights they convert."""
-        return self.x_panels > 1 and self.tiles > 1 and self.splits == 1
+    def _four_groups(self) -> bool:
+        """Whether four warpgroups share a tile, whose codes they convert."""
+        return self.x_panels == CODE_PANELS and self.splits <= 2
 
     @property
-    def _takes_turns(self) -> bool:
-        """Whether two warpgroups share the columns of a tile, whose codes they convert."""
-        return self.x_panels == CODE_PANELS and self.splits <= 2 and not self._converts
+    def _row_groups(self) -> int:
+        """Warpgroups that convert weights of a tile, each those of its rows."""
+        if self._four_groups:
+            return self.tiles if self.tiles <= 2 else 4
+        return 2 if self.x_panels > 1 and self.tiles > 1 and self.splits == 1 else 1
+
+    @property
+    def _turn_groups(self) -> int:
+        """Warpgroups that share the columns of the same rows."""
+        return 4 // self._row_groups if self._four_groups else 1
 
     @property
     def _warpgroups(self) -> int:
-        """That multiply: two have many rows, unless k is split."""
+        """That multiply: at least two have many rows, unless k is split."""
         many = self.splits == 1 and self.m > FEW_ROWS
-        return 2 if self._converts or self._takes_turns or many else 1
+        return max(self._row_groups * self._turn_groups, 2 if many else 1)
 
     @property
     def _scale_bytes(self) -> int:
         """Of the scales of codes, SkinnyScales::kBytes of the instance."""
         if self.x_panels < CODE_PANELS:
             return 0
-        groups = ceil_div(self.tiles, 2) if self._converts else self.tiles  # of a warpgroup
-        return self._warpgroups * groups * SKINNY_SCALE_BYTES
+        groups = self._row_groups * ceil_div(self.tiles, self._row_groups)
+        panels = 4 if self._turn_groups > 1 else 2
+        return groups * panels * SKINNY_SCALE_BYTES
 
     @property
     def tiles(self) -> int:
@@ -136,11 +145,13 @@ class SkinnyCut:
         groups = self.columns // 8  # fragments of 64 rows
         front = SKINNY_PIPELINE_START + self._scale_bytes
         if self.splits == 1:
-            return front + FRAGMENT_BYTES * groups + pipelines
+            each = SKINNY_TURN_FRAGMENTS if self._turn_groups > 1 else max(groups // self._warpgroups, 1)
+            return front + FRAGMENT_BYTES * each * self._warpgroups + pipelines
         # What other blocks of the cluster send lies in front of the pipelines, and the block's own tile
-        # where they were.
+        # where they were, as all warpgroups that share its columns have it.
         sent = (self.splits - 1) * ceil_div(self.tiles * groups, self.splits)
-        return front + FRAGMENT_BYTES * sent + max(pipelines, FRAGMENT_BYTES * self.tiles * groups)
+        kept = self._turn_groups * self.tiles * groups
+        return front + FRAGMENT_BYTES * sent + max(pipelines, FRAGMENT_BYTES * kept)
 
 
 @dataclass(frozen=True)
@@ -204,8 +215,8 @@ def skinny_cut(
 
     All blocks get equally many rows of w, in one tile unless those are too many. For many rows of x the tiles
     are the highest ones, of which some blocks get one fewer, unless that leaves too many blocks idle. Of
-    codes, which are half as long as fp8, all blocks read more of x than of w unless tiles are as high: so
-    where a block would have an even number of tiles, two become one, which takes as long to convert. If a
+    codes, where a block would have an even number of tiles, two become one: then four warpgroups have rows
+    of their own, and x is read once for both, of which there is more than of codes if it has many rows. If a
     block would have too few rows of w, it would read more of x than of the weights: then a cluster of blocks
     splits k, if the blocks fit their rooms, the shared memory that `rooms` leaves them.
 
@@ -241,7 +252,7 @@ def _fitting(shape: _Shape, splits: int, rooms: Rooms) -> SkinnyCut | None:
         # tiles.
         even = not adds and shape.w_rows < LEAST_USED * turn * ceil_div(shape.w_rows, turn)
         heights = (HIGH_TILE_ROWS,) if even else TILE_ROWS[:1]
-    if shape.x_panels == CODE_PANELS and shape.rows > FEW_ROWS and splits == 1 and not adds:
+    if shape.x_panels == CODE_PANELS and splits == 1 and not adds:
         tiles = ceil_div(shape.w_rows, turn)  # of a block
         heights = (HIGH_CODE_ROWS, *TILE_ROWS) if tiles % 2 == 0 else TILE_ROWS
     sizes = list(itertools.product(PANELS, heights))

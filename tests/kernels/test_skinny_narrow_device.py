@@ -60,6 +60,8 @@ def multiply(
         (5, 256, 48, 48, 1, 1, 1),
         (1, 448, 64, 32, 2, 1, 2),  # a panel that ends inside, one that is empty, and more tiles than blocks
         (16, 832, 208, 112, 1, 1, 1),
+        (7, 544, 328, 224, 1, 1, 1),  # a warpgroup has fewer fragments of its rows than there are warpgroups
+        (20, 1312, 128, 64, 1, 2, 4),
         (32, 640, 264, 128, 2, 2, 6),
         (33, 320, 328, 96, 1, 1, 2),
     ],

@@ -20,8 +20,8 @@ static_assert(2 * kSkinnyFp8Turn == kSkinnyCodeTurn && kSkinnyPanel == kSkinnyCo
 
 constexpr uint32_t kSkinnyCodeTurns = kSkinnyCodePanel / kSkinnyCodeTurn;
 constexpr uint32_t kSkinnyTurnScales = 32; /* words of scales that a warp needs in a turn: one from each lane */
-/* Shared memory for the scales of 64 rows that a warpgroup multiplies: those of eight turns. */
-constexpr uint32_t kSkinnyScaleBytes = 8 * kSkinnyTurnScales * sizeof(uint32_t) * 4;
+/* Shared memory for the scales of a panel's 64 rows. */
+constexpr uint32_t kSkinnyScaleBytes = kSkinnyCodeTurns * kSkinnyTurnScales * sizeof(uint32_t) * 4;
 
 /* The units of scales of a thread's two rows of 64 rows, at a turn's two groups of 32 columns: [row][group], as they
  * lie in memory. */
@@ -48,12 +48,12 @@ struct SkinnyScales {
 
 template <ScaleForm Form, typename Split, int Output>
 struct SkinnyScales<Form, Split, Output, true> {
-  static constexpr uint32_t kBytes = Split::kGroups * Split::kTiles * kSkinnyScaleBytes;
   static constexpr uint32_t kTurns = kSkinnyCodeTurns / Split::kTurnGroups, kAll = Split::kTiles * kTurns;
-  static constexpr uint32_t kWords = kAll * kSkinnyTurnScales; /* of a panel */
-  static constexpr uint32_t kPanels = 2 * Split::kTurnGroups;  /* that there is room for */
+  static constexpr uint32_t kWords = kAll * kSkinnyTurnScales;        /* of a panel */
+  static constexpr uint32_t kPanels = Split::kTurnGroups > 1 ? 4 : 2; /* that there is room for */
+  static constexpr uint32_t kBytes = Split::kRowGroups * Split::kTiles * kPanels * kSkinnyScaleBytes;
   static constexpr bool kInBytes = Form == kFp4By32;
-  static_assert(4 * kPanels * kWords * sizeof(uint32_t) == Split::kTiles * kSkinnyScaleBytes, "four warps fill it");
+  static_assert(Split::kConsumers / 32 * kPanels * kWords * sizeof(uint32_t) == kBytes, "its warps fill it");
 
   const SkinnyWeightRows<Output>& weights;
   const CodeMatrix& codes;
@@ -61,6 +61,7 @@ struct SkinnyScales<Form, Split, Output, true> {
   uint32_t now = 0;           /* the place of the panel that is read next, in panels */
   uint32_t tile = blockIdx.y; /* of the panel that is copied next, as the warpgroup's first column k of it */
   uint32_t k;
+  uint32_t left;                  /* panels of the tile, that one too */
   const char* row[Split::kTiles]; /* the first unit of each row of which the lane copies units */
   uint32_t order;                 /* kInBytes: how the units of rows r and r + 8 lie in their words */
 
@@ -69,10 +70,11 @@ struct SkinnyScales<Form, Split, Output, true> {
       : weights(weights),
         codes(factors.weights),
         at(reinterpret_cast<uint32_t*>(place) + threadIdx.x / 32 * (kPanels * kWords)),
-        k(first_column()) {
+        k(first_column()),
+        left(weights.params.share * weights.params.panels) {
     find_rows();
     /* Tiles, and gate and up rows, begin at multiples of 8 rows, which have whole words. */
-    const uint32_t first = threadIdx.x % 32 / 4 * n_units() % 4;
+    const uint32_t first = (threadIdx.x % 32 / 4 * n_units() + Split::turn_group() * kTurns * 2) % 4;
     order = 0x32103210 >> 4 * first & 0xffff;
   }
 
@@ -119,8 +121,8 @@ struct SkinnyScales<Form, Split, Output, true> {
         copy_scales(at + to * kWords + i * kSkinnyTurnScales + threadIdx.x % 32,
                     unit(i / kTurns, k + i % kTurns * kSkinnyCodeTurn));
       k += kSkinnyCodePanel;
-      if (k == first_column() + params.share * params.panels * kSkinnyCodePanel) {
-        tile += gridDim.y, k = first_column();
+      if (--left == 0) {
+        tile += gridDim.y, k = first_column(), left = params.share * params.panels;
         find_rows();
       }
     }
@@ -165,13 +167,17 @@ __device__ __forceinline__ void convert_codes(uint32_t (&a)[4][4], const uint32_
 }
 
 /* As multiply_tile does it with halves, in turns without a pause at the end of a panel or a stage: while a turn is
- * multiplied, the next is converted, and the words of the one after it are loaded. At the end of a tile those that
- * follow are loaded and converted for nothing, from the last panel. */
+ * multiplied, the next is converted, and the words of the one after it are loaded. Where a warpgroup has one turn of a
+ * panel, the one after the next lies in a panel that may come only when this one has been given back: there the words
+ * are those of the next. At the end of a tile those that follow are loaded and converted for nothing, from the last
+ * panel. */
 template <typename Half, ScaleForm Form, typename Split, typename Scales, int Tiles, int N>
 __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const SkinnyParams& params, Scales& scales,
                                                    const SkinnyPipeline& w, const SkinnyPipeline& x,
                                                    PipelineState& w_state, PipelineState& x_state) {
-  constexpr uint32_t kTurns = Scales::kTurns, kAll = Scales::kAll;
+  constexpr uint32_t kTurns = Scales::kTurns, kAll = Scales::kAll, kAhead = kAll < 2 ? 1 : 2;
+  constexpr uint32_t kPanels = kAll == 1 ? 2 : 1; /* after which turns have the same registers again */
+  static_assert(kPanels * kAll % 2 == 0, "two turns have registers");
   /* One register for all lanes, and so are descriptors, which the tensor cores take from such registers only. */
   const uint32_t group = __shfl_sync(0xffffffffu, Split::turn_group(), 0), first_turn = group * kTurns;
   const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes);
@@ -186,43 +192,51 @@ __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const
   SkinnyFp8Rows rows(w.panel(w_state.index, 0));
   const char* x_panel = x.panel(x_state.index, first_turn);
   const uint32_t* of_panel = scales.panel();
-  const auto load = [&](uint32_t i) {
-    units[i % 2] = scales.load(of_panel, i);
-    rows.load(words[i % 2], 64 * Split::rows(i / kTurns), first_turn + i % kTurns);
+  const auto load = [&](uint32_t turn) {
+    const uint32_t i = turn % kAll;
+    units[turn % 2] = scales.load(of_panel, i);
+    rows.load(words[turn % 2], 64 * Split::rows(i / kTurns), first_turn + i % kTurns);
   };
-  const auto convert = [&](uint32_t i) {
-    convert_codes<Half, Form>(a[i % 2], words[i % 2], scales.of(units[i % 2], i % kTurns));
+  const auto convert = [&](uint32_t turn) {
+    convert_codes<Half, Form>(a[turn % 2], words[turn % 2], scales.of(units[turn % 2], turn % kAll % kTurns));
   };
-  load(0), load(1);
+#pragma unroll
+  for (uint32_t i = 0; i < kAhead; ++i) load(i);
   convert(0);
   uint32_t w_used = 0, x_used = 0, p = 0; /* the stage before, and the panel of this one */
 #pragma unroll 1
-  for (uint32_t left = params.share * params.panels; left; --left) {
-    const uint64_t b = matrix_descriptor(x_panel + columns, kSkinnyAtom, 0);
-    const bool first = p == 0 && left != params.share * params.panels;
+  for (uint32_t left = params.share * params.panels; left;) {
 #pragma unroll
-    for (uint32_t i = 0; i < kAll; ++i) {
-      const uint64_t at = advance(b, i % kTurns * x.panel_bytes);
-      wgmma_fence();
+    for (uint32_t panel = 0; panel < kPanels; ++panel) {
+      const uint64_t b = matrix_descriptor(x_panel + columns, kSkinnyAtom, 0);
+      const bool first = p == 0 && left != params.share * params.panels;
 #pragma unroll
-      for (uint32_t step = 0; step < 4; ++step)
-        wgmma_along_k(acc[i / kTurns], a[i % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
-      wgmma_commit();
-      wgmma_wait<1>(); /* the registers of the other turn are free */
-      if (i == 0 && first) give_back(w_used, x_used);
-      if (i + 2 == kAll && left != 1) {
-        if (++p == params.panels) {
-          p = 0, w_used = w_state.index, x_used = x_state.index;
-          w_state.next(w.n_stages), x_state.next(x.n_stages);
-          barrier_wait(w.full + w_state.index, w_state.phase);
-          barrier_wait(x.full + x_state.index, x_state.phase);
+      for (uint32_t i = 0; i < kAll; ++i) {
+        const uint32_t turn = panel * kAll + i;
+        const uint64_t at = advance(b, i % kTurns * x.panel_bytes);
+        wgmma_fence();
+#pragma unroll
+        for (uint32_t step = 0; step < 4; ++step)
+          wgmma_along_k(acc[i / kTurns], a[turn % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
+        wgmma_commit();
+        wgmma_wait<1>(); /* the registers of the other turn are free */
+        if (i == 0 && first) give_back(w_used, x_used);
+        if (i + kAhead == kAll && left != 1) {
+          if (++p == params.panels) {
+            p = 0, w_used = w_state.index, x_used = x_state.index;
+            w_state.next(w.n_stages), x_state.next(x.n_stages);
+            barrier_wait(w.full + w_state.index, w_state.phase);
+            barrier_wait(x.full + x_state.index, x_state.phase);
+            rows = SkinnyFp8Rows(w.panel(w_state.index, 0)), x_panel = x.panel(x_state.index, first_turn);
+          } else {
+            rows.row += w.panel_bytes, x_panel += kSkinnyCodeTurns * x.panel_bytes;
+          }
+          of_panel = scales.panel();
         }
-        rows = SkinnyFp8Rows(w.panel(w_state.index, p)),
-        x_panel = x.panel(x_state.index, kSkinnyCodeTurns * p + first_turn);
-        of_panel = scales.panel();
+        load(turn + kAhead);
+        convert(turn + 1);
       }
-      load((i + 2) % kAll);
-      convert((i + 1) % kAll);
+      if (--left == 0) break;
     }
   }
   wgmma_wait<0>();

@@ -97,13 +97,16 @@ struct SkinnyEpilogue {
     float low_scale, high_scale;
   };
 
-  /* The factors of x's rows, by all members, from the sums of squares that the producer of x left. */
+  /* The factors of x's rows, by all members, from the sums of squares that the producer of x left. The sums of more
+   * than eight warps would not fit at `squares`: so others add up nothing. */
   __device__ __forceinline__ void load_scales() const {
-    constexpr uint32_t kLanes = Columns / 4, kStep = Consumers / kLanes; /* lanes that take a row of sums */
+    constexpr uint32_t kAdders = Consumers < 2 * kWarpgroup ? Consumers : 2 * kWarpgroup;
+    constexpr uint32_t kLanes = Columns / 4, kStep = kAdders / kLanes; /* lanes that take a row of sums */
     const uint32_t column = threadIdx.x % kLanes * 4;
+    const bool adds = Consumers == kAdders || threadIdx.x < kAdders;
     float sum[4] = {};
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x / kLanes; i < norm.n_sums; i += 4 * kStep) {
+    for (uint32_t i = threadIdx.x / kLanes; adds && i < norm.n_sums; i += 4 * kStep) {
       float4 v[4]; /* together, not one after the other */
 #pragma unroll
       for (uint32_t b = 0; b < 4; ++b)
@@ -117,14 +120,14 @@ struct SkinnyEpilogue {
     for (uint32_t offset = kLanes; offset < 32; offset *= 2)
 #pragma unroll
       for (uint32_t e = 0; e < 4; ++e) sum[e] += __shfl_xor_sync(0xffffffffu, sum[e], offset);
-    if (threadIdx.x % 32 < kLanes)
+    if (adds && threadIdx.x % 32 < kLanes)
       *reinterpret_cast<float4*>(squares + threadIdx.x / 32 * Columns + column) =
           make_float4(sum[0], sum[1], sum[2], sum[3]);
     group_sync(1, Consumers);
     if (threadIdx.x < Columns) {
       float all = 0.0f;
 #pragma unroll
-      for (uint32_t warp = 0; warp < Consumers / 32; ++warp) all += squares[warp * Columns + threadIdx.x];
+      for (uint32_t warp = 0; warp < kAdders / 32; ++warp) all += squares[warp * Columns + threadIdx.x];
       scale[threadIdx.x] = 1.0f / sqrtf(all / float(params.n_in) + norm.eps);
     }
     group_sync(1, Consumers);

@@ -90,33 +90,68 @@ __device__ __forceinline__ void keep_fragments(float4* kept, const float (&v)[N]
     kept[f * kWarpgroup] = make_float4(v[4 * f], v[4 * f + 1], v[4 * f + 2], v[4 * f + 3]);
 }
 
-/* Adds what the second of two warpgroups that take turns has summed up to the sums of the first, which ends the tile.
+/* Keeps what all warpgroups have of a tile, or of a part of each 64 rows' fragments: [turn group][64 rows][fragment].
  */
 template <typename Split, int Tiles, int N>
-__device__ __forceinline__ void add_turns(float (&acc)[Tiles][N], float4* kept) {
-  kept += threadIdx.x % kWarpgroup;
-  group_sync(3, Split::kConsumers); /* nobody reads what lies there any more */
-  if (!Split::ends())
-#pragma unroll
-    for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWarpgroup, acc[t]);
-  group_sync(3, Split::kConsumers);
-  if (!Split::ends()) return;
+__device__ __forceinline__ void keep_tile(float4* kept, const float (&acc)[Tiles][N]) {
+  constexpr uint32_t kBarrier = Split::kConsumers == Split::kEnders ? 1 : 3; /* others might wait at the enders' */
+  constexpr uint32_t kFragments = Split::kFragments * N / Split::kSums;      /* of all rows */
+  group_sync(kBarrier, Split::kConsumers);                                   /* nobody reads what lies there any more */
 #pragma unroll
   for (uint32_t t = 0; t < Tiles; ++t)
-#pragma unroll
-    for (uint32_t f = 0; f < N / 4; ++f) {
-      const float4 more = kept[(t * (N / 4) + f) * kWarpgroup];
-      float* to = acc[t] + 4 * f;
-      to[0] += more.x, to[1] += more.y, to[2] += more.z, to[3] += more.w;
-    }
+    if (Split::wanted(t))
+      keep_fragments(kept + (Split::turn_group() * kFragments + Split::rows(t) * (N / 4)) * kWarpgroup +
+                         consumer_thread<Split::kConsumers>(),
+                     acc[t]);
+  if (Split::kGroups > 1) group_sync(kBarrier, Split::kConsumers);
 }
 
-/* What becomes of a tile that is the block's alone: its outputs, by 64 rows. Of the fragments of each, the warpgroup
- * has those from `mine` on. There is room at `kept` for as many as are left to it if all warpgroups end the same. */
+/* The sum of what warpgroups with different columns have kept of a fragment, in their order: `of_thread` is the
+ * first's, and each has kept `n` fragments. */
+template <typename Split>
+__device__ __forceinline__ float4 kept_sum(const float4* of_thread, uint32_t n) {
+  float4 sum = of_thread[0];
+#pragma unroll
+  for (uint32_t g = 1; g < Split::kTurnGroups; ++g) {
+    const float4 more = of_thread[g * n * kWarpgroup];
+    sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+  }
+  return sum;
+}
+
+/* What becomes of a tile that is the block's alone, if warpgroups have different columns: of each 64 rows two fragments
+ * at a time, so that there is room for those of all, which they share. */
+template <typename Split, int N, typename Epilogue>
+__device__ __forceinline__ void epilogue_turns(float (&acc)[1][N], uint32_t tile, float4* kept,
+                                               const Epilogue& epilogue) {
+  constexpr uint32_t kPart = 4 * kSkinnyTurnFragments, kParts = N / kPart;
+  constexpr uint32_t kKept = Split::kRowGroups * kSkinnyTurnFragments;
+  static_assert(kKept <= Split::kGroups, "a warpgroup ends one");
+  float (&sums)[kParts][1][kPart] = reinterpret_cast<float (&)[kParts][1][kPart]>(acc);
+  const uint32_t mine = Split::group();
+#pragma unroll 1
+  for (uint32_t i = 0; i < kParts; ++i) {
+    keep_tile<Split>(kept, sums[0]);
+    if (mine < kKept) {
+      const uint32_t f =
+          mine / kSkinnyTurnFragments * Epilogue::kGroups + i * kSkinnyTurnFragments + mine % kSkinnyTurnFragments;
+      const typename Epilogue::Before before = epilogue.load(tile, f);
+      epilogue.put(tile, f, kept_sum<Split>(kept + mine * kWarpgroup + threadIdx.x % kWarpgroup, kKept), before);
+    }
+#pragma unroll
+    for (uint32_t u = 1; u < kParts; ++u)
+#pragma unroll
+      for (uint32_t e = 0; e < kPart; ++e) sums[u - 1][0][e] = sums[u][0][e];
+  }
+  epilogue.store_squares(tile, 0, Split::kFragments);
+}
+
+/* The same if none do: its outputs, by 64 rows. Of the fragments of each, the warpgroup has those from `mine` on. There
+ * is room at `kept` for as many as are left to it if all warpgroups end the same. */
 template <typename Split, int Tiles, int N, typename Epilogue>
 __device__ __forceinline__ void epilogue_tile(float (&acc)[Tiles][N], uint32_t mine, uint32_t tile, float4* kept,
                                               const Epilogue& epilogue) {
-  constexpr uint32_t kParts = Split::kRowGroups, kPart = N / kParts;
+  constexpr uint32_t kParts = Split::kRowGroups < N / 4 ? Split::kRowGroups : N / 4, kPart = N / kParts;
   float (&sums)[Tiles * kParts][kPart] = reinterpret_cast<float (&)[Tiles * kParts][kPart]>(acc);
 #pragma unroll 1
   for (uint32_t i = 0; i < Tiles * kParts; ++i) {
@@ -133,13 +168,14 @@ __device__ __forceinline__ void epilogue_tile(float (&acc)[Tiles][N], uint32_t m
 }
 
 /* The same of a tile of which each block of the cluster has made a part of the sums, and ends a part. By one
- * warpgroup. */
-template <int Tiles, int N, typename Reduction, typename Epilogue>
-__device__ __forceinline__ void epilogue_split(const float (&acc)[Tiles][N], uint32_t tile, float4* kept,
-                                               const Reduction& reduction, const Epilogue& epilogue) {
-  group_sync(1, kWarpgroup); /* every warp has read the pipelines */
-#pragma unroll
-  for (uint32_t t = 0; t < Tiles; ++t) keep_fragments(kept + t * (N / 4) * kWarpgroup + threadIdx.x, acc[t]);
+ * warpgroup, when all have kept theirs. */
+template <typename Split, typename Reduction, typename Epilogue>
+__device__ __forceinline__ void epilogue_split(uint32_t tile, float4* kept, const Reduction& reduction,
+                                               const Epilogue& epilogue) {
+  if (Split::kTurnGroups > 1)
+#pragma unroll 4
+    for (uint32_t f = 0; f < Split::kFragments; ++f)
+      kept[f * kWarpgroup + threadIdx.x] = kept_sum<Split>(kept + f * kWarpgroup + threadIdx.x, Split::kFragments);
   cluster_wait(); /* all blocks have started */
   reduction.send(kept);
   const uint32_t first = reduction.first(reduction.rank()), n = reduction.count(reduction.rank());
@@ -168,14 +204,18 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
                        const __grid_constant__ WeightsAhead ahead) {
   static_assert(kSkinnyFits<Output, Columns, Tiles>, "the squares would reach into what lies behind them");
   using Split = SkinnySplit<Columns, Tiles, Splits, Form>;
-  constexpr uint32_t kConsumers = Split::kConsumers, kThreads = Split::kThreads;
+  constexpr uint32_t kConsumers = Split::kConsumers, kWorkers = Split::kWorkers;
   using Reduction = SplitKReduction<Split::kFragments, Splits>;
   uint64_t* barriers = reinterpret_cast<uint64_t*>(dynamic_shared());
   float *scale = reinterpret_cast<float*>(barriers + 4 * kSkinnyMaxStages + 2), *squares = scale + kSkinnyMaxColumns;
   char* behind = reinterpret_cast<char*>(dynamic_shared()) + kSkinnyPipelineStart;
-  /* In front of the pipelines: fragments of 64 rows, or what other blocks send, which may be ahead. A cluster's only
-   * tile is kept where the pipelines were. */
-  constexpr uint32_t kFront = Splits == 1 ? Columns / 8 : (Splits - 1) * Reduction::kShare;
+  /* In front of the pipelines: fragments of 64 rows, at least one a warpgroup, two if they have different
+   * columns; or what other blocks send, which may be ahead. A cluster's only tile is kept where the pipelines
+   * were. */
+  constexpr uint32_t kKept = Columns / 8 < Split::kGroups ? Split::kGroups : Columns / 8; /* of 64 rows */
+  constexpr uint32_t kFront = Splits != 1              ? (Splits - 1) * Reduction::kShare
+                              : Split::kTurnGroups > 1 ? kSkinnyTurnFragments * Split::kGroups
+                                                       : kKept;
   using Scales = SkinnyScales<Form, Split, Output>;
   char* scales_at = behind + kFront * kFragmentBytes;
   char* data = scales_at + Scales::kBytes;
@@ -185,12 +225,19 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
                          Columns, kSkinnyXPanels<Form> * params.panels);
   allow_successor();
   if (threadIdx.x >= kConsumers) { /* a warp that copies weights, and one that copies x */
+    if constexpr (Split::kGivesRegisters) {
+      keep_registers<kSkinnyProducerRegisters>();
+      if (threadIdx.x >= Split::kWorkers) { /* idle, but a cluster waits for all threads */
+        if (Splits != 1) cluster_arrive(), cluster_wait(), cluster_arrive(), cluster_wait();
+        return;
+      }
+    }
     const bool weights = threadIdx.x < kConsumers + 32;
     const SkinnyPipeline pipeline = weights ? w : x;
     pipeline.init(kConsumers / 32);
     if (Splits != 1 && threadIdx.x == kConsumers) reduction.init();
     __syncwarp();
-    group_arrive(2, kThreads);
+    group_arrive(2, kWorkers);
     if (Splits != 1) cluster_arrive();
     if (!weights) {
       if (threadIdx.x % 32 == 0) prefetch_map(x_map);
@@ -207,12 +254,13 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
     }
     if (Splits != 1) cluster_wait();
   } else {
+    if constexpr (Split::kGivesRegisters) take_registers<kSkinnyConsumerRegisters>();
     const SkinnyWeightRows<Output> rows{params, weight_scales(norm)};
     const SkinnyEpilogue<Half, Output, Columns, Split::kEnders, Form> epilogue{params, norm, rows, y, scale, squares};
     Scales scales(rows, norm, scales_at);
     scales.start();
     if (Splits != 1) cluster_arrive();
-    group_sync(2, kThreads); /* the barriers are there */
+    group_sync(2, kWorkers); /* the barriers are there */
     if (Split::ends()) epilogue.prefetch_weights(blockIdx.y);
     wait_for_predecessor();
     if (norm.sums_in && Split::ends()) epilogue.load_scales();
@@ -230,20 +278,19 @@ __global__ void __launch_bounds__(SkinnySplit<Columns, Tiles, Splits, Form>::kTh
         multiply_code_tile<Half, Form, Split>(acc, params, scales, w, x, w_state, x_state);
       else
         multiply_fp8_tile<Half, Form, Split>(acc, tile, rows, w, x, w_state, x_state);
-      if constexpr (Split::kTurnGroups > 1)
-        add_turns<Split>(acc, reinterpret_cast<float4*>(Splits == 1 ? behind : data));
-      if (!Split::ends()) {
-        if (Splits != 1) cluster_wait(); /* all blocks have started */
-        continue;
+      float4* kept = reinterpret_cast<float4*>(Splits == 1 ? behind : data);
+      if constexpr (Splits == 1 && Split::kTurnGroups > 1) {
+        epilogue_turns<Split>(acc, tile, kept, epilogue);
+      } else if constexpr (Splits == 1) {
+        kept += threadIdx.x / kWarpgroup * (kKept / Split::kGroups) * kWarpgroup + consumer_thread<Split::kEnders>();
+        epilogue_tile<Split>(acc, mine, tile, kept, epilogue);
+      } else {
+        keep_tile<Split>(kept, acc);
+        if (Split::ends())
+          epilogue_split<Split>(tile, kept, reduction, epilogue);
+        else
+          cluster_wait(); /* all blocks have started */
       }
-      if constexpr (Splits == 1)
-        epilogue_tile<Split>(acc, mine, tile,
-                             reinterpret_cast<float4*>(behind) +
-                                 threadIdx.x / kWarpgroup * (Columns / 8 / Split::kGroups) * kWarpgroup +
-                                 consumer_thread<Split::kEnders>(),
-                             epilogue);
-      else
-        epilogue_split(acc, tile, reinterpret_cast<float4*>(data), reduction, epilogue);
     }
   }
   if (Splits == 1) return;

@@ -11,36 +11,50 @@
 namespace blink {
 
 constexpr uint32_t kSkinnyProducers = 64; /* two warps that copy */
-/* Warpgroups that multiply, of an instance: of many rows of x two, since a tile's end is long for one. Narrow weights
- * of more than 64 rows have two, since one alone leaves its multiprocessor idle at every wait. Where a cluster splits
- * k, its blocks share the end, and one is faster: for fp8 as well, by 10 to 20 %. */
+/* Beside four warpgroups that convert, two idle warps make these a warpgroup: only a whole one can give the others
+ * registers. Without, a thread may have 96, too few for 64 rows of x. */
+constexpr uint32_t kSkinnyConsumerRegisters = 112, kSkinnyProducerRegisters = 32;
+/* Codes take long to convert, and a warp spends most of that time waiting for its own last instruction. So four
+ * warpgroups convert them: each of a multiprocessor's schedulers has four warps, which hide each other's waits. Not so
+ * in clusters of more than two blocks, whose multiprocessors have to have room for two (gpu_backend/ops/gpu.py). */
+template <int Splits, ScaleForm Form>
+constexpr bool kSkinnyFourGroups = kIsCodes<Form> && Splits <= 2;
+/* Warpgroups that convert weights of a tile, each those of its rows. Of fp8 a tile of more than 64 rows has two, since
+ * one alone leaves its multiprocessor idle at every wait. Where a cluster splits k, its blocks share the end, and one
+ * is faster, by 10 to 20 %. */
 template <int Tiles, int Splits, ScaleForm Form>
-constexpr bool kSkinnyConverts = Form != kUnscaled && Tiles > 1 && Splits == 1;
-/* Codes take long to convert, longer than to read where a multiprocessor has one warpgroup: so two take turns along k,
- * and the first adds up what both have. Clusters of more than two blocks have no registers for that. */
+constexpr uint32_t kSkinnyRowGroups = kSkinnyFourGroups<Splits, Form>                 ? (Tiles > 2 ? 4 : Tiles)
+                                      : Form != kUnscaled && Tiles > 1 && Splits == 1 ? 2
+                                                                                      : 1;
+/* Of a tile too low for four, as many share the columns of its rows, and add up what they have at its end. */
 template <int Tiles, int Splits, ScaleForm Form>
-constexpr bool kSkinnyTakesTurns = kIsCodes<Form> && Splits <= 2 && !kSkinnyConverts<Tiles, Splits, Form>;
+constexpr uint32_t kSkinnyTurnGroups = kSkinnyFourGroups<Splits, Form> ? 4 / kSkinnyRowGroups<Tiles, Splits, Form> : 1;
+constexpr uint32_t kSkinnyTurnFragments = 2; /* of each 64 rows, which they add up at a time */
+/* Warpgroups that multiply: of many rows of x at least two, since a tile's end is long for one. */
 template <int Columns, int Tiles, int Splits, ScaleForm Form>
-constexpr uint32_t kSkinnyGroups =
-    (Columns > 32 && Splits == 1) || kSkinnyConverts<Tiles, Splits, Form> || kSkinnyTakesTurns<Tiles, Splits, Form> ? 2
-                                                                                                                    : 1;
-/* Blocks for which a multiprocessor has registers. Two warpgroups that convert need more than half of them; two blocks
- * fit its shared memory only where k is split (gpu_backend/ops/gpu.py). */
+constexpr uint32_t kSkinnyGroups = Columns > 32 && Splits == 1 && !kSkinnyFourGroups<Splits, Form>
+                                       ? 2
+                                       : kSkinnyRowGroups<Tiles, Splits, Form> * kSkinnyTurnGroups<Tiles, Splits, Form>;
+/* Blocks for which a multiprocessor has registers. Several warpgroups that convert need more than half of them; two
+ * blocks fit its shared memory only where k is split (gpu_backend/ops/gpu.py). */
 template <int Columns, int Tiles, int Splits, ScaleForm Form>
-constexpr uint32_t kSkinnyBlocks = Form != kUnscaled && kSkinnyGroups<Columns, Tiles, Splits, Form> == 2 ? 1 : 2;
+constexpr uint32_t kSkinnyBlocks = Form != kUnscaled && kSkinnyGroups<Columns, Tiles, Splits, Form> > 1 ? 1 : 2;
 
 /* How the warpgroups share a tile. Those that convert weights have rows of w, 64 at a time in turn, so that each weight
- * is converted once, or columns of a panel; others have rows of x. */
+ * is converted once, or columns of a panel, or both; others have rows of x. */
 template <int Columns, int Tiles, int Splits, ScaleForm Form>
 struct SkinnySplit {
   static constexpr uint32_t kGroups = kSkinnyGroups<Columns, Tiles, Splits, Form>;
-  static constexpr uint32_t kConsumers = kGroups * kWarpgroup, kThreads = kConsumers + kSkinnyProducers;
-  static constexpr uint32_t kRowGroups = kSkinnyConverts<Tiles, Splits, Form> ? 2 : 1;
-  static constexpr uint32_t kTurnGroups = kSkinnyTakesTurns<Tiles, Splits, Form> ? 2 : 1; /* along k */
+  static constexpr uint32_t kConsumers = kGroups * kWarpgroup;
+  static constexpr bool kGivesRegisters = kSkinnyFourGroups<Splits, Form>;
+  static constexpr uint32_t kWorkers = kConsumers + kSkinnyProducers; /* threads that are not idle */
+  static constexpr uint32_t kThreads = kGivesRegisters ? kConsumers + kWarpgroup : kWorkers;
+  static constexpr uint32_t kRowGroups = kSkinnyRowGroups<Tiles, Splits, Form>;
+  static constexpr uint32_t kTurnGroups = kSkinnyTurnGroups<Tiles, Splits, Form>; /* along k */
   static constexpr uint32_t kColumnGroups = kGroups / (kRowGroups * kTurnGroups);
-  static constexpr uint32_t kEnders = kConsumers / kTurnGroups; /* threads that have a tile's sums at its end */
-  static constexpr uint32_t kTiles = (Tiles + kRowGroups - 1) / kRowGroups; /* of 64 rows, a warpgroup's */
-  static constexpr uint32_t kSums = Columns / 2 / kColumnGroups;            /* of a thread, of 64 rows */
+  static constexpr uint32_t kEnders = Splits == 1 ? kConsumers : kWarpgroup; /* threads that end a tile */
+  static constexpr uint32_t kTiles = (Tiles + kRowGroups - 1) / kRowGroups;  /* of 64 rows, a warpgroup's */
+  static constexpr uint32_t kSums = Columns / 2 / kColumnGroups;             /* of a thread, of 64 rows */
   static constexpr uint32_t kFragments = Tiles * Columns / 8;
 
   /* Which 64 rows of the tile the thread's warpgroup has as its t-th. Where there are none left, those that another has
@@ -48,12 +62,12 @@ struct SkinnySplit {
   static __device__ __forceinline__ uint32_t rows(uint32_t t) { return min(t * kRowGroups + row_group(), Tiles - 1u); }
   static __device__ __forceinline__ bool wanted(uint32_t t) { return t * kRowGroups + row_group() < uint32_t(Tiles); }
   static __device__ __forceinline__ uint32_t column_group() { return kColumnGroups == 1 ? 0 : group(); }
-  static __device__ __forceinline__ uint32_t turn_group() { return kTurnGroups == 1 ? 0 : group(); }
-  static __device__ __forceinline__ bool ends() { return turn_group() == 0; }
+  static __device__ __forceinline__ uint32_t turn_group() { return kTurnGroups == 1 ? 0 : group() / kRowGroups; }
+  static __device__ __forceinline__ bool ends() { return kEnders == kConsumers || threadIdx.x < kEnders; }
+  static __device__ __forceinline__ uint32_t group() { return threadIdx.x / kWarpgroup; }
 
  private:
-  static __device__ __forceinline__ uint32_t group() { return threadIdx.x / kWarpgroup; }
-  static __device__ __forceinline__ uint32_t row_group() { return kRowGroups == 1 ? 0 : group(); }
+  static __device__ __forceinline__ uint32_t row_group() { return kRowGroups == 1 ? 0 : group() % kRowGroups; }
 };
 constexpr uint32_t kSkinnyPanel = 64; /* columns of halves, words of 16 bits: 128 bytes */
 /* Panels of x for a panel of weights: one of fp8 has twice as many columns, one of codes four times. */

@@ -13,6 +13,7 @@ from gpu_backend.cuda.chip import Chip
 from gpu_backend.cuda.driver import ALL_SHARED_BYTES
 from gpu_backend.engines.native.model import described_weights, target_of
 from gpu_backend.kernel_abi.skinny_codes_sm90 import SKINNY_SCALE_BYTES
+from gpu_backend.kernel_abi.split_k_reduction_sm90 import FRAGMENT_BYTES
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 from gpu_backend.models.quantized import quantized
@@ -44,8 +45,9 @@ def check(
 ) -> None:
     assert (cut.n_tiles - 1) * cut.tile_rows < w_rows <= cut.n_tiles * cut.tile_rows
     assert cut.tile_rows % 8 == 0
-    high = HIGH_CODE_ROWS if cut.x_panels == CODE_PANELS else HIGH_TILE_ROWS
-    most = TILE_ROWS[0] if cut.m <= FEW_ROWS or output is Epilogue.ADD else high
+    codes = cut.x_panels == CODE_PANELS
+    low = output is Epilogue.ADD or (cut.m <= FEW_ROWS and not codes)
+    most = TILE_ROWS[0] if low else HIGH_CODE_ROWS if codes else HIGH_TILE_ROWS
     assert cut.tile_rows <= min(most, GROUP * cut.tiles)
     assert 1 <= cut.x_slots <= cut.w_slots <= SKINNY_MAX_STAGES
     stages = cut.share * -(-cut.n_tiles // cut.clusters(n_multiprocessors - 1))
@@ -148,13 +150,14 @@ def test_the_widest_stages_of_fp8_have_enough_of_x() -> None:
     assert (cut.tile_rows, cut.panels, cut.x_slots) == (112, 2, 4)
 
 
-def test_two_tiles_of_codes_become_one_where_x_weighs_much() -> None:
-    """Llama-3-8B's gate_up, whose blocks have two tiles of few rows of x. Of three tiles, the third would be
-    alone in a high one, half of which is converted for nothing."""
-    few = skinny_cut(32, 4096, 14336, Epilogue.GATED, 132, x_panels=CODE_PANELS)
-    many = skinny_cut(33, 4096, 14336, Epilogue.GATED, 132, x_panels=CODE_PANELS)
-    assert (few.n_tiles, many.n_tiles, many.tile_rows) == (256, 128, 224)
-    assert skinny_cut(33, 4096, 20480, Epilogue.GATED, 132, x_panels=CODE_PANELS).tile_rows <= TILE_ROWS[0]
+@pytest.mark.parametrize("rows", [1, 32, 33])
+def test_two_tiles_of_codes_become_one(rows: int) -> None:
+    """Llama-3-8B's gate_up, whose blocks would have two. Of three tiles, the third would be alone in a high
+    one, half of which is converted for nothing."""
+    cut = skinny_cut(rows, 4096, 14336, Epilogue.GATED, 132, x_panels=CODE_PANELS)
+    assert (cut.n_tiles, cut.tile_rows) == (128, 224)
+    odd = skinny_cut(rows, 4096, 20480, Epilogue.GATED, 132, x_panels=CODE_PANELS)
+    assert odd.tile_rows <= TILE_ROWS[0]
 
 
 def test_many_rows_of_fp8_split_k_sooner() -> None:
@@ -164,14 +167,25 @@ def test_many_rows_of_fp8_split_k_sooner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "tile_rows", "splits", "groups"),
-    [(16, 48, 1, 2), (16, 112, 1, 2), (64, 176, 1, 4), (32, 64, 2, 2), (64, 128, 2, 4), (64, 128, 4, 2)],
+    ("rows", "tile_rows", "splits", "scales", "fragments"),
+    [
+        (16, 48, 1, 4, 6),  # four warpgroups have the same 64 rows, and two fragments of them each
+        (16, 112, 1, 8, 6),
+        (16, 208, 1, 8, 2),  # a warpgroup keeps a fragment at a time
+        (64, 176, 1, 8, 0),
+        (32, 64, 2, 4, 0),  # fragments lie where the pipelines were
+        (64, 128, 2, 8, 0),
+        (64, 128, 4, 4, 0),
+    ],
 )
-def test_scales_of_codes_have_their_room(rows: int, tile_rows: int, splits: int, groups: int) -> None:
-    """For each 64 rows that a warpgroup multiplies."""
+def test_codes_have_room_for_scales_and_sums(
+    rows: int, tile_rows: int, splits: int, scales: int, fragments: int
+) -> None:
+    """More than fp8: scales of so many panels of 64 rows, and so many fragments."""
     cut = SkinnyCut(rows, 4096, 4096, tile_rows, -(-4096 // tile_rows), 1, 3, 2, 8, splits, 2)
     of_codes = replace(cut, x_panels=CODE_PANELS, x_slots=1)  # as many bytes of x
-    assert of_codes.shared_bytes == cut.shared_bytes + groups * SKINNY_SCALE_BYTES
+    more = scales * SKINNY_SCALE_BYTES + fragments * FRAGMENT_BYTES
+    assert of_codes.shared_bytes == cut.shared_bytes + more
 
 
 @pytest.mark.parametrize("x_panels", [1, 2, CODE_PANELS])

@@ -3,8 +3,9 @@
 
 template <blink::ScaleForm Form, typename... Arguments>
 void skinny_codes(Arguments... arguments) {
-  skinny_narrow_gemm<Form, Instance<16, 1, 1>, Instance<16, 2, 1>, Instance<16, 1, 4>, Instance<32, 2, 2>,
-                     Instance<64, 1, 1>, Instance<64, 2, 1>, Instance<64, 3, 1>, Instance<64, 4, 1>>(arguments...);
+  skinny_narrow_gemm<Form, Instance<16, 1, 1>, Instance<16, 2, 1>, Instance<16, 4, 1>, Instance<16, 1, 4>,
+                     Instance<32, 1, 2>, Instance<32, 2, 2>, Instance<64, 1, 1>, Instance<64, 2, 1>, Instance<64, 3, 1>,
+                     Instance<64, 4, 1>>(arguments...);
 }
 
 extern "C" {
