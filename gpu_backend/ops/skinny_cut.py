@@ -81,24 +81,24 @@ class SkinnyCut:
     @property
     def threads(self) -> int:
         """The threads of a block, SkinnySplit::kThreads of the instance."""
-        return self._warpgroups * WARPGROUP + (WARPGROUP if self._four_groups else SKINNY_PRODUCERS)
+        return self._warpgroups * WARPGROUP + (WARPGROUP if self._warpgroups == 4 else SKINNY_PRODUCERS)
 
     @property
-    def _four_groups(self) -> bool:
-        """Whether four warpgroups share a tile, whose codes they convert."""
+    def _several_convert(self) -> bool:
+        """Whether several warpgroups share a tile, whose codes they convert."""
         return self.x_panels == CODE_PANELS and self.splits <= 2
 
     @property
     def _row_groups(self) -> int:
         """Warpgroups that convert weights of a tile, each those of its rows."""
-        if self._four_groups:
+        if self._several_convert:
             return self.tiles if self.tiles <= 2 else 4
         return 2 if self.x_panels > 1 and self.tiles > 1 and self.splits == 1 else 1
 
     @property
     def _turn_groups(self) -> int:
         """Warpgroups that share the columns of the same rows."""
-        return 4 // self._row_groups if self._four_groups else 1
+        return 2 if self._several_convert and self.tiles <= 2 else 1
 
     @property
     def _warpgroups(self) -> int:

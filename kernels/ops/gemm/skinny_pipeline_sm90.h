@@ -14,25 +14,27 @@ constexpr uint32_t kSkinnyProducers = 64; /* two warps that copy */
 /* Beside four warpgroups that convert, two idle warps make these a warpgroup: only a whole one can give the others
  * registers. Without, a thread may have 96, too few for 64 rows of x. */
 constexpr uint32_t kSkinnyConsumerRegisters = 112, kSkinnyProducerRegisters = 32;
-/* Codes take long to convert, and a warp spends most of that time waiting for its own last instruction. So four
- * warpgroups convert them: each of a multiprocessor's schedulers has four warps, which hide each other's waits. Not so
- * in clusters of more than two blocks, whose multiprocessors have to have room for two (gpu_backend/ops/gpu.py). */
+/* Codes take long to convert, and a warp spends most of that time waiting for its own last instruction. So several
+ * warpgroups convert them, whose warps hide each other's waits. Not so in clusters of more than two blocks, whose
+ * multiprocessors have to have room for two (gpu_backend/ops/gpu.py). */
 template <int Splits, ScaleForm Form>
-constexpr bool kSkinnyFourGroups = kIsCodes<Form> && Splits <= 2;
+constexpr bool kSkinnySeveralConvert = kIsCodes<Form> && Splits <= 2;
 /* Warpgroups that convert weights of a tile, each those of its rows. Of fp8 a tile of more than 64 rows has two, since
  * one alone leaves its multiprocessor idle at every wait. Where a cluster splits k, its blocks share the end, and one
  * is faster, by 10 to 20 %. */
 template <int Tiles, int Splits, ScaleForm Form>
-constexpr uint32_t kSkinnyRowGroups = kSkinnyFourGroups<Splits, Form>                 ? (Tiles > 2 ? 4 : Tiles)
+constexpr uint32_t kSkinnyRowGroups = kSkinnySeveralConvert<Splits, Form>             ? (Tiles > 2 ? 4 : Tiles)
                                       : Form != kUnscaled && Tiles > 1 && Splits == 1 ? 2
                                                                                       : 1;
-/* Of a tile too low for four, as many share the columns of its rows, and add up what they have at its end. */
+/* Of a tile too low for four, two share the columns of the same rows, and add up what they have at its end. Measured on
+ * an H200: four for 64 rows take 8 to 24 % longer than two, since each has a turn of a panel, and waits for all of it.
+ */
 template <int Tiles, int Splits, ScaleForm Form>
-constexpr uint32_t kSkinnyTurnGroups = kSkinnyFourGroups<Splits, Form> ? 4 / kSkinnyRowGroups<Tiles, Splits, Form> : 1;
+constexpr uint32_t kSkinnyTurnGroups = kSkinnySeveralConvert<Splits, Form> && Tiles <= 2 ? 2 : 1;
 constexpr uint32_t kSkinnyTurnFragments = 2; /* of each 64 rows, which they add up at a time */
 /* Warpgroups that multiply: of many rows of x at least two, since a tile's end is long for one. */
 template <int Columns, int Tiles, int Splits, ScaleForm Form>
-constexpr uint32_t kSkinnyGroups = Columns > 32 && Splits == 1 && !kSkinnyFourGroups<Splits, Form>
+constexpr uint32_t kSkinnyGroups = Columns > 32 && Splits == 1 && !kSkinnySeveralConvert<Splits, Form>
                                        ? 2
                                        : kSkinnyRowGroups<Tiles, Splits, Form> * kSkinnyTurnGroups<Tiles, Splits, Form>;
 /* Blocks for which a multiprocessor has registers. Several warpgroups that convert need more than half of them; two
@@ -46,7 +48,7 @@ template <int Columns, int Tiles, int Splits, ScaleForm Form>
 struct SkinnySplit {
   static constexpr uint32_t kGroups = kSkinnyGroups<Columns, Tiles, Splits, Form>;
   static constexpr uint32_t kConsumers = kGroups * kWarpgroup;
-  static constexpr bool kGivesRegisters = kSkinnyFourGroups<Splits, Form>;
+  static constexpr bool kGivesRegisters = kGroups == 4;
   static constexpr uint32_t kWorkers = kConsumers + kSkinnyProducers; /* threads that are not idle */
   static constexpr uint32_t kThreads = kGivesRegisters ? kConsumers + kWarpgroup : kWorkers;
   static constexpr uint32_t kRowGroups = kSkinnyRowGroups<Tiles, Splits, Form>;
