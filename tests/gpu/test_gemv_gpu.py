@@ -149,5 +149,9 @@ def test_gemv(
         gate, up = np.hsplit(expected, 2)
         expected = gate / (1 + np.exp(-gate)) * up
     tolerance = 1e-5 if adds else TOLERANCE[rig.dtype]
+    if rig.dtype == "float16" and isinstance(form, GroupForm) and form.codes is Codes.INT4:
+        tolerance = max(
+            tolerance, 2**-12
+        )  # of patterns around 1,024; rounding the weights would cost as much
     error = np.linalg.norm(got - (start if adds else 0) - expected)
     assert error <= tolerance * np.linalg.norm(expected)
