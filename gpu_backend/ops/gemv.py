@@ -7,7 +7,7 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import HOPPER, Capability
 from gpu_backend.kernel_abi.code_gemv import CODE_GEMV_BYTES, CODE_GEMV_SUM_BYTES
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_ROUND, GEMV_THREADS
-from gpu_backend.models.quantization import GroupForm
+from gpu_backend.models.quantization import Codes, GroupForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
 from gpu_backend.ops.matrix import half_only
@@ -49,12 +49,14 @@ class Gemv:
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         half, epilogue = op.x.element.cpp, f"blink::{op.epilogue.value}"
-        codes = isinstance(op.weight.scale_form, GroupForm)
-        chunk = 4 * lane_weights(op.weight)
-        if codes:
-            kernel = f"code_gemv_kernel<{instance(half, epilogue, of=op.weight)}>"
-        else:
-            kernel = f"gemv_kernel<{instance(half, epilogue, '1', of=op.weight)}>"
+        shared_bytes, kernel = 0, f"gemv_kernel<{instance(half, epilogue, '1', of=op.weight)}>"
+        if isinstance(form := op.weight.scale_form, GroupForm):
+            shared_bytes, kernel = (
+                CODE_GEMV_BYTES,
+                f"code_gemv_kernel<{instance(half, epilogue, of=op.weight)}>",
+            )
+            if form.codes is Codes.INT4:  # whose zeros the sums of x are multiplied by
+                shared_bytes += op.k // (4 * lane_weights(op.weight)) * CODE_GEMV_SUM_BYTES
         tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.GATED else 16)
         grid = (min(tiles, GEMV_BLOCKS * target.blocks), 1, 1)
         return [
@@ -63,7 +65,7 @@ class Gemv:
                 grid,
                 (GEMV_THREADS, 1, 1),
                 (weight_operand(op.weight), op.x, op.out, op.m, op.k, op.n),
-                shared_bytes=CODE_GEMV_BYTES + op.k // chunk * CODE_GEMV_SUM_BYTES if codes else 0,
+                shared_bytes=shared_bytes,
             ),
         ]
 

@@ -37,7 +37,8 @@ class ResidentGemv:
         if op.k % one_slice or op.n % RESIDENT_OUTPUTS or op.k // one_slice not in CHUNKS:
             return f"there is no instance for k {op.k} and n {op.n}"
         blocks, tiles = GEMV_BLOCKS * target.blocks, op.n // RESIDENT_OUTPUTS
-        if op.role is Role.O and tiles > blocks and tiles < LEAST_BUSY * blocks * ceil_div(tiles, blocks):
+        idle = blocks < tiles < LEAST_BUSY * blocks * ceil_div(tiles, blocks)
+        if op.role is Role.O and idle and not op.router:  # which this kernel alone can take
             return f"{tiles} tiles leave many of {blocks} blocks idle"
         if op.takes or op.leaves:
             return "it has no part of a norm"

@@ -1,8 +1,9 @@
 """The tiling of a skinny GEMM, a matmul of some dozens of rows (kernels/ops/gemm/skinny_gemm_sm90.h).
 
 y [rows][n_out] = x [rows][n_in] w^T. A block computes tiles of rows of w, over k in stages of panels, which
-are 128 bytes wide: SKINNY_PANEL columns of halves, or twice as many of fp8, for which a stage has twice as
-many panels of x. Stages of w and of x come through pipelines in shared memory, whose places are `slots`.
+are 128 bytes wide: SKINNY_PANEL columns of halves, twice as many of fp8, or four times as many of codes, for
+which a stage has as many times more panels of x. Stages of w and of x come through pipelines in shared
+memory, whose places are `slots`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ SKINNY_MAX_ROWS = SKINNY_COLUMNS[-1]  # up to so many rows of x the kernel beats
 FEW_ROWS = SKINNY_COLUMNS[-2]
 TILE_ROWS = (128, 64)  # the most rows that a tile has, if its stages fit
 HIGH_TILE_ROWS = 208  # the same for many rows of x, if lower tiles would leave blocks idle
-HIGH_CODE_ROWS = 2 * TILE_ROWS[0]  # the same of codes, of which four warpgroups convert a quarter each
+# The most of codes, of which four warpgroups then convert a quarter each, if a block had two tiles.
+HIGH_CODE_ROWS = 2 * TILE_ROWS[0]
 LEAST_USED = 0.8  # the share of the blocks' time that tiles of TILE_ROWS must use
 FEWEST_ROWS = 40  # of w, which a block should have
 FEWEST_FP8_ROWS = 48  # the same of fp8 for many rows of x, which weigh twice as much, in large rooms

@@ -167,17 +167,14 @@ __device__ __forceinline__ void convert_codes(uint32_t (&a)[4][4], const uint32_
 }
 
 /* As multiply_tile does it with halves, in turns without a pause at the end of a panel or a stage: while a turn is
- * multiplied, the next is converted, and the words of the one after it are loaded. Where a warpgroup has one turn of a
- * panel, the one after the next lies in a panel that may come only when this one has been given back: there the words
- * are those of the next. At the end of a tile those that follow are loaded and converted for nothing, from the last
- * panel. */
+ * multiplied, the next is converted, and the words of the one after it are loaded. At the end of a tile those that
+ * follow are loaded and converted for nothing, from the last panel. */
 template <typename Half, ScaleForm Form, typename Split, typename Scales, int Tiles, int N>
 __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const SkinnyParams& params, Scales& scales,
                                                    const SkinnyPipeline& w, const SkinnyPipeline& x,
                                                    PipelineState& w_state, PipelineState& x_state) {
-  constexpr uint32_t kTurns = Scales::kTurns, kAll = Scales::kAll, kAhead = kAll < 2 ? 1 : 2;
-  constexpr uint32_t kPanels = kAll == 1 ? 2 : 1; /* after which turns have the same registers again */
-  static_assert(kPanels * kAll % 2 == 0, "two turns have registers");
+  constexpr uint32_t kTurns = Scales::kTurns, kAll = Scales::kAll, kAhead = 2;
+  static_assert(kAll % 2 == 0, "two turns have registers");
   /* One register for all lanes, and so are descriptors, which the tensor cores take from such registers only. */
   const uint32_t group = __shfl_sync(0xffffffffu, Split::turn_group(), 0), first_turn = group * kTurns;
   const uint32_t columns = Split::column_group() * (2 * N * kSkinnyRowBytes);
@@ -205,38 +202,33 @@ __device__ __forceinline__ void multiply_code_tile(float (&acc)[Tiles][N], const
   convert(0);
   uint32_t w_used = 0, x_used = 0, p = 0; /* the stage before, and the panel of this one */
 #pragma unroll 1
-  for (uint32_t left = params.share * params.panels; left;) {
+  for (uint32_t left = params.share * params.panels; left; --left) {
+    const uint64_t b = matrix_descriptor(x_panel + columns, kSkinnyAtom, 0);
+    const bool first = p == 0 && left != params.share * params.panels;
 #pragma unroll
-    for (uint32_t panel = 0; panel < kPanels; ++panel) {
-      const uint64_t b = matrix_descriptor(x_panel + columns, kSkinnyAtom, 0);
-      const bool first = p == 0 && left != params.share * params.panels;
+    for (uint32_t turn = 0; turn < kAll; ++turn) {
+      const uint64_t at = advance(b, turn % kTurns * x.panel_bytes);
+      wgmma_fence();
 #pragma unroll
-      for (uint32_t i = 0; i < kAll; ++i) {
-        const uint32_t turn = panel * kAll + i;
-        const uint64_t at = advance(b, i % kTurns * x.panel_bytes);
-        wgmma_fence();
-#pragma unroll
-        for (uint32_t step = 0; step < 4; ++step)
-          wgmma_along_k(acc[i / kTurns], a[turn % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
-        wgmma_commit();
-        wgmma_wait<1>(); /* the registers of the other turn are free */
-        if (i == 0 && first) give_back(w_used, x_used);
-        if (i + kAhead == kAll && left != 1) {
-          if (++p == params.panels) {
-            p = 0, w_used = w_state.index, x_used = x_state.index;
-            w_state.next(w.n_stages), x_state.next(x.n_stages);
-            barrier_wait(w.full + w_state.index, w_state.phase);
-            barrier_wait(x.full + x_state.index, x_state.phase);
-            rows = SkinnyFp8Rows(w.panel(w_state.index, 0)), x_panel = x.panel(x_state.index, first_turn);
-          } else {
-            rows.row += w.panel_bytes, x_panel += kSkinnyCodeTurns * x.panel_bytes;
-          }
-          of_panel = scales.panel();
+      for (uint32_t step = 0; step < 4; ++step)
+        wgmma_along_k(acc[turn / kTurns], a[turn % 2][step], advance(at, kSkinnyFp8Turn * step), true, Half());
+      wgmma_commit();
+      wgmma_wait<1>(); /* the registers of the other turn are free */
+      if (turn == 0 && first) give_back(w_used, x_used);
+      if (turn + kAhead == kAll && left != 1) {
+        if (++p == params.panels) {
+          p = 0, w_used = w_state.index, x_used = x_state.index;
+          w_state.next(w.n_stages), x_state.next(x.n_stages);
+          barrier_wait(w.full + w_state.index, w_state.phase);
+          barrier_wait(x.full + x_state.index, x_state.phase);
+          rows = SkinnyFp8Rows(w.panel(w_state.index, 0)), x_panel = x.panel(x_state.index, first_turn);
+        } else {
+          rows.row += w.panel_bytes, x_panel += kSkinnyCodeTurns * x.panel_bytes;
         }
-        load(turn + kAhead);
-        convert(turn + 1);
+        of_panel = scales.panel();
       }
-      if (--left == 0) break;
+      load(turn + kAhead);
+      convert(turn + 1);
     }
   }
   wgmma_wait<0>();

@@ -13,9 +13,9 @@
  * block's pipeline fills as soon as the block has room on a multiprocessor. There must be little code between, since a
  * kernel fetches its code anew, a line after the other.
  *
- * E18. Sums are added up in a fixed order: k within a warpgroup, warpgroups that share it, then the blocks of a
- * cluster by rank. Each element of the
- * residual is added to once. An output for a row of x depends on that row, on the weights and on the shape alone.
+ * E18. Sums are added up in a fixed order: k within a warpgroup, warpgroups that share it, then the blocks of a cluster
+ * by rank. Each element of the residual is added to once. An output for a row of x depends on that row, on the weights
+ * and on the shape alone.
  */
 #ifndef BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H
 #define BLINK_OPS_GEMM_SKINNY_GEMM_SM90_H

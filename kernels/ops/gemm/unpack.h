@@ -1,6 +1,7 @@
 /* Weights in codes of four bits as a matrix of halves, for matmuls of many rows, whose kernels multiply halves.
  *
- * The values are those that kernels of few rows multiply (kernels/primitives/codes.h), to the last bit.
+ * The values are those that kernels of few rows multiply, to the last bit, but for the GEMV of integers
+ * (kernels/primitives/codes.h).
  */
 #ifndef BLINK_OPS_GEMM_UNPACK_H
 #define BLINK_OPS_GEMM_UNPACK_H

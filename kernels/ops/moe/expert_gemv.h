@@ -12,8 +12,8 @@
  * w may be fp8 or codes of four bits, with scales of all experts' rows, blocks or groups (gemm/weight_lanes.h). A bias
  * of down is added when rows are (combine.h).
  *
- * For few pairs an expert, here, with narrow weights in narrow_expert_gemv.h; for many, grouped_gemm_sm90.h; of one
- * token, single_token.h.
+ * For few pairs an expert, here, with narrow weights in narrow_expert_gemv.h; for many, grouped_gemm_sm90.h,
+ * grouped_fp8_gemm_sm90.h and grouped_codes_gemm_sm90.h; of one token, single_token.h.
  *
  * E8. What an expert puts out for a token is a function of the token's normed hidden state alone: not of the other
  * tokens of its unit, of the unit's block, or of the order of units. Each row is written in its own place, and rows are
@@ -52,7 +52,8 @@ inline void expert_mlp(const float* x, const float* gate_up, const float* gate_u
 /* Where a kernel gets its routing from: an earlier kernel made it, or the kernel itself does, for up to kFewTokens. */
 enum RoutingSource { kRoutingGiven, kRoutingFused };
 
-/* Of a multiprocessor: they fill its registers, and with fp8, whose blocks have a ring, its shared memory (E23). */
+/* Of a multiprocessor: they fill its registers, and with narrow weights, whose blocks have a ring, its shared memory
+ * (E23). */
 constexpr uint32_t kExpertBlocks = 2;
 
 /* The matmul of weights in halves, whose tiles go to the blocks in turn. */

@@ -1,5 +1,6 @@
 /* The experts' weights straight into registers: in halves (expert_gemv.h), and in either type for one token
- * (single_token.h), whose x lies in shared memory. In fp8, those of several tokens go through expert_ring.h.
+ * (single_token.h), whose x lies in shared memory. In fp8 and in codes, those of several tokens go through
+ * expert_ring.h.
  */
 #ifndef BLINK_OPS_MOE_EXPERT_STREAM_H
 #define BLINK_OPS_MOE_EXPERT_STREAM_H
