@@ -1,15 +1,17 @@
-"""Operands in fp8 as kernels take them, made by numpy, and the values that they stand for."""
+"""Operands in fp8 and four bits as kernels take them, made by numpy, and the values that they stand for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_backend.arithmetic import ceil_div
-from gpu_backend.models import fp8
-from gpu_backend.models.quantization import SCALE_BLOCK, ScaleForm
+from gpu_backend.models import fourbit, fp8
+from gpu_backend.models.half import rounded
+from gpu_backend.models.quantization import SCALE_BLOCK, GroupForm, ScaleForm
 from gpu_backend.ops.quantize import STRIDE_GRAIN
 
 Floats = NDArray[np.float32]
@@ -22,13 +24,21 @@ class Operand:
     """A quantised matrix: elements in the order of memory, scales as the kernel takes them, its values."""
 
     elements: Bytes
-    scales: Floats
+    scales: NDArray[Any]
     values: Floats
 
 
 def weight(values: Floats, form: ScaleForm) -> Operand:
     elements, scales = fp8.quantize(values, form)
     return Operand(fp8.in_register_order(elements), scales, fp8.dequantized(elements, scales))
+
+
+def codes(values: Floats, form: GroupForm, half: str) -> Operand:
+    """Of values [rows][columns], with scales that `half` ("bfloat16" or "float16") holds, as they are stored;
+    what they stand for is not rounded."""
+    part = fourbit.quantize(values, form, half)
+    part = replace(part, scales=rounded(part.scales, half))
+    return Operand(fourbit.packed(part.codes, form.codes), fourbit.units(part, form, half), part.values())
 
 
 def activations(x: Floats, form: ScaleForm) -> Operand:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_backend.models.half import half_bits, to_float32
+from gpu_backend.models.half import half_bits, rounded
 from gpu_backend.models.quantization import CODE_GRAIN, Codes, GroupForm
 
 Bytes = NDArray[np.uint8]
@@ -101,15 +101,14 @@ def units(part: Grouped, form: GroupForm, half: str) -> NDArray[np.uint32] | Byt
         if (exponents > most).any():
             raise ValueError(TOO_LARGE)
         return (exponents + FACTORS["bfloat16"]).astype(np.uint8)
-    halves = half_bits(part.scales, "float32", half)
     if part.zeros is None:
-        rounded = to_float32(halves.view(np.float16) if half == "float16" else halves, half)
         with np.errstate(over="ignore"):
-            factors = half_bits(np.ldexp(rounded, FACTORS[half]), "float32", half)
+            factors = half_bits(np.ldexp(rounded(part.scales, half), FACTORS[half]), "float32", half)
         if (factors & 0x7FFF >= INFINITE[half]).any():
             raise ValueError(TOO_LARGE)
         low, high = factors[:, 0::2], factors[:, 1::2]
     else:
+        halves = half_bits(part.scales, "float32", half)
         if (halves & 0x7FFF >= INFINITE[half]).any():
             raise ValueError(f"scales that are beyond what {half} holds")
         added = half_bits(-(part.zeros + PATTERNS[half]).astype(np.float32), "float32", half)

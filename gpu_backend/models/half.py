@@ -30,11 +30,13 @@ def half_bits(tensor: NDArray[Any], dtype: str, wanted: str) -> NDArray[np.uint1
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
+def rounded(values: NDArray[np.float32], dtype: str) -> NDArray[np.float32]:
+    """The nearest numbers of a half type ("bfloat16" or "float16"), in fp32."""
+    bits = half_bits(values, "float32", dtype)
+    return to_float32(bits.view(np.float16) if dtype == "float16" else bits, dtype)
+
+
 def round_to(value: float, dtype: str) -> float:
     """The nearest number of a type: "bfloat16", "float16" or "float32"."""
     single = np.array([value], np.float32)
-    if dtype == "float32":
-        return float(single[0])
-    bits = half_bits(single, "float32", dtype)
-    halves = bits.view(np.float16) if dtype == "float16" else bits
-    return float(to_float32(halves, dtype)[0])
+    return float(single[0] if dtype == "float32" else rounded(single, dtype)[0])

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from launching import kernels_of, launch
-from quantized import weight
+from quantized import codes, weight
 from test_tiled_gemm_gpu import TOLERANCE, Floats, Rig
 
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element, compute_element
 from gpu_backend.kernel_abi.fused_router import SUM_PLACES
-from gpu_backend.models.fourbit import packed, quantize, units
-from gpu_backend.models.half import half_bits, to_float32
+from gpu_backend.models.half import rounded
 from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 from gpu_backend.ops.gemv import Gemv
 from gpu_backend.ops.gpu import Target
@@ -50,24 +48,16 @@ def rig(device: Device, request: pytest.FixtureRequest) -> Iterator[Rig]:
     memory.close()
 
 
-def rounded(values: Floats, dtype: str) -> Floats:
-    bits = half_bits(values, "float32", dtype)
-    return to_float32(bits.view(np.float16) if dtype == "float16" else bits, dtype)
-
-
 def uploaded(rig: Rig, w: Floats, form: Form | None) -> tuple[Matrix, Floats]:
     """A matrix, and the values that it stands for."""
     if form is None:
         return Matrix(*w.shape, compute_element(rig.dtype), rig.halves(w)), w
     if isinstance(form, GroupForm):
-        part = quantize(w, form, rig.dtype)
-        part = replace(part, scales=rounded(part.scales, rig.dtype))  # as they are stored
-        scales = scales_of(form, *w.shape, rig.upload(units(part, form, rig.dtype)))
-        codes = rig.upload(packed(part.codes, form.codes))
-        values = part.values()
-        if form.codes is not Codes.INT4:  # scales multiply sums of integers, which are not rounded
-            values = rounded(values, rig.dtype)
-        return Matrix(*w.shape, Element.CODES, codes, scales, form), values
+        made = codes(w, form, rig.dtype)
+        in_memory = scales_of(form, *w.shape, rig.upload(made.scales))
+        matrix = Matrix(*w.shape, Element.CODES, rig.upload(made.elements), in_memory, form)
+        # Scales multiply sums of integers, which are not rounded.
+        return matrix, made.values if form.codes is Codes.INT4 else rounded(made.values, rig.dtype)
     of = weight(w, form)
     scales = Matrix(*of.scales.shape, Element.FP32, rig.upload(of.scales))
     return Matrix(*w.shape, Element.FP8, rig.upload(of.elements), scales), of.values

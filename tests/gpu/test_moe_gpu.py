@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from launching import kernels_of, launch
 from numpy.typing import NDArray
+from quantized import codes
 from routings import NO_EXPERT, Choices, padded, skewed, uniform
 
 from gpu_backend.cuda.driver import Device, Stream
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.native.weights import half_bits
-from gpu_backend.models.fourbit import packed, quantize, units
+from gpu_backend.models.half import rounded
 from gpu_backend.models.quantization import Codes, GroupForm
 from gpu_backend.ops.choice import choose
 from gpu_backend.ops.gpu import Target
@@ -78,12 +78,10 @@ class Mixture:
         if form is None:
             bits = half_bits(values, "float32", self.dtype)
             return self._floats(bits), Matrix(rows, columns, compute_element(self.dtype), self._upload(bits))
-        part = quantize(values.reshape(rows, columns), form, self.dtype)
-        part = replace(part, scales=self._rounded(part.scales))  # as they are stored
-        scales = scales_of(form, rows, columns, self._upload(units(part, form, self.dtype)))
-        address = self._upload(packed(part.codes, form.codes))
-        matrix = Matrix(rows, columns, Element.CODES, address, scales, form)
-        return self._rounded(part.values()).reshape(values.shape), matrix
+        made = codes(values.reshape(rows, columns), form, self.dtype)
+        scales = scales_of(form, rows, columns, self._upload(made.scales))
+        matrix = Matrix(rows, columns, Element.CODES, self._upload(made.elements), scales, form)
+        return self._rounded(made.values).reshape(values.shape), matrix
 
     def _upload(self, values: NDArray[Any]) -> int:
         address = self.memory.allocate(values.nbytes)
@@ -96,7 +94,7 @@ class Mixture:
         return (bits.astype(np.uint32) << 16).view(np.float32)
 
     def _rounded(self, values: Floats) -> Floats:
-        return self._floats(half_bits(values, "float32", self.dtype))
+        return rounded(values, self.dtype)
 
     def tokens(self, n: int) -> Floats:
         return self._rounded(np.random.default_rng(n).standard_normal((n, self.hidden), np.float32))
