@@ -94,36 +94,18 @@ struct GroupedCodesProducer {
     }
   }
 
-  /* Plan entries are fetched two items ahead and rows one, so that nothing waits for them. */
   __device__ __forceinline__ void run(GroupedCodesPipeline& pipeline, const GroupedItems<Matmul>& items) const {
-    PipelineState state, window;
-    ExpertUnit unit = items.unit(blockIdx.x), next = items.unit(blockIdx.x + gridDim.x);
-    uint32_t from[2], next_from[2];
-    rows.find(unit, from);
-    for (uint32_t item = blockIdx.x; item < items.n_items; item += gridDim.x) {
-      const ExpertUnit after = items.unit(item + 2 * gridDim.x);
-      rows.find(next, next_from);
-      const uint32_t tile = item % items.n_tiles * GroupedItems<Matmul>::kOutputs;
-      for (uint32_t k = 0; k < rows.n_in; k += kGroupedCodesK, state.next(kGroupedCodesStages)) {
-        uint64_t* full = pipeline.full + state.index;
-        GroupedCodesStage& stage = pipeline.stages[state.index];
-        barrier_wait(pipeline.empty + state.index, state.phase ^ 1);
-        if (threadIdx.x == 0) { /* the map sees four codes as one */
-          barrier_expect(full, sizeof(stage.w));
-          copy_tile(stage.w, map, k / 4, tile, Matmul == kGateUp ? 2 * unit.expert : unit.expert, full);
-        }
-        if (scales.begins_window(k)) {
-          copy_window(pipeline.windows[window.index], k, unit.expert, tile);
-          window.next(kGroupedCodesStages);
-        }
+    PipelineState window;
+    fill_stages<kGroupedCodesK, kGroupedCodesStages, 4>(
+        pipeline, items, rows, map, [&](GroupedCodesStage& stage, const StagePlace& at, const uint32_t (&from)[2]) {
+          if (scales.begins_window(at.k)) {
+            copy_window(pipeline.windows[window.index], at.k, at.unit.expert, at.tile);
+            window.next(kGroupedCodesStages);
+          }
 #pragma unroll
-        for (uint32_t p = 0; p < kGroupedCodesPanels; ++p)
-          if (k + p * kGroupedK < rows.n_in) rows.copy(stage.x[p], k + p * kGroupedK, unit.count, from);
-        barrier_arrive_copied(full);
-      }
-      unit = next, next = after;
-      from[0] = next_from[0], from[1] = next_from[1];
-    }
+          for (uint32_t p = 0; p < kGroupedCodesPanels; ++p)
+            if (at.k + p * kGroupedK < rows.n_in) rows.copy(stage.x[p], at.k + p * kGroupedK, at.unit.count, from);
+        });
   }
 };
 

@@ -80,31 +80,12 @@ struct GroupedFp8Producer {
     if (pair < count) copy_async_word(to + pair, x.scales + block * x.stride + row);
   }
 
-  /* Plan entries are fetched two items ahead and rows one, so that nothing waits for them. */
   __device__ __forceinline__ void run(GroupedFp8Pipeline& pipeline, const GroupedItems<Matmul>& items) const {
-    PipelineState state;
-    ExpertUnit unit = items.unit(blockIdx.x), next = items.unit(blockIdx.x + gridDim.x);
-    uint32_t from[2], next_from[2];
-    rows.find(unit, from);
-    for (uint32_t item = blockIdx.x; item < items.n_items; item += gridDim.x) {
-      const ExpertUnit after = items.unit(item + 2 * gridDim.x);
-      rows.find(next, next_from);
-      const uint32_t tile = item % items.n_tiles * GroupedItems<Matmul>::kOutputs;
-      for (uint32_t k = 0; k < rows.n_in; k += kGroupedFp8K, state.next(kGroupedFp8Stages)) {
-        uint64_t* full = pipeline.full + state.index;
-        GroupedFp8Stage& stage = pipeline.stages[state.index];
-        barrier_wait(pipeline.empty + state.index, state.phase ^ 1);
-        if (threadIdx.x == 0) { /* the map sees two elements as one */
-          barrier_expect(full, sizeof(stage.w));
-          copy_tile(stage.w, map, k / 2, tile, Matmul == kGateUp ? 2 * unit.expert : unit.expert, full);
-        }
-        rows.copy(stage.x, k, unit.count, from);
-        copy_scale(pipeline.scales[state.index], k, unit.count, from[0]);
-        barrier_arrive_copied(full);
-      }
-      unit = next, next = after;
-      from[0] = next_from[0], from[1] = next_from[1];
-    }
+    fill_stages<kGroupedFp8K, kGroupedFp8Stages, 2>(
+        pipeline, items, rows, map, [&](GroupedFp8Stage& stage, const StagePlace& at, const uint32_t (&from)[2]) {
+          rows.copy(stage.x, at.k, at.unit.count, from);
+          copy_scale(pipeline.scales[at.stage], at.k, at.unit.count, from[0]);
+        });
   }
 };
 

@@ -101,36 +101,54 @@ struct GroupedRows {
   }
 };
 
+/* Where the loading warpgroup is. */
+struct StagePlace {
+  uint32_t stage, k, tile; /* the stage's number in the pipeline; its first column; its first row of w of the expert */
+  const ExpertUnit& unit;
+};
+
+/* Keeps the stages of a pipeline full, each of K columns, by the loading warpgroup: their weights by one bulk copy of a
+ * map that sees `Elements` as one, and the rest by copy(stage, place, rows of x). Plan entries are fetched two items
+ * ahead and rows one, so that nothing waits for them. */
+template <uint32_t K, uint32_t Stages, uint32_t Elements, typename Pipeline, ExpertMatmul Matmul, typename Rows,
+          typename Copy>
+__device__ __forceinline__ void fill_stages(Pipeline& pipeline, const GroupedItems<Matmul>& items, const Rows& rows,
+                                            const void* map, const Copy& copy) {
+  PipelineState state;
+  ExpertUnit unit = items.unit(blockIdx.x), next = items.unit(blockIdx.x + gridDim.x);
+  uint32_t from[2], next_from[2];
+  rows.find(unit, from);
+  for (uint32_t item = blockIdx.x; item < items.n_items; item += gridDim.x) {
+    const ExpertUnit after = items.unit(item + 2 * gridDim.x);
+    rows.find(next, next_from);
+    const uint32_t tile = item % items.n_tiles * GroupedItems<Matmul>::kOutputs;
+    for (uint32_t k = 0; k < rows.n_in; k += K, state.next(Stages)) {
+      uint64_t* full = pipeline.full + state.index;
+      auto& stage = pipeline.stages[state.index];
+      barrier_wait(pipeline.empty + state.index, state.phase ^ 1);
+      if (threadIdx.x == 0) {
+        barrier_expect(full, sizeof(stage.w));
+        copy_tile(stage.w, map, k / Elements, tile, Matmul == kGateUp ? 2 * unit.expert : unit.expert, full);
+      }
+      copy(stage, StagePlace{state.index, k, tile, unit}, from);
+      barrier_arrive_copied(full);
+    }
+    unit = next, next = after;
+    from[0] = next_from[0], from[1] = next_from[1];
+  }
+}
+
 /* The loading warpgroup. */
 template <typename Half, ExpertMatmul Matmul>
 struct GroupedProducer {
   const void* map;
   GroupedRows<Half, Matmul, kGroupedUnit> rows;
 
-  /* Plan entries are fetched two items ahead and rows one, so that nothing waits for them. */
   __device__ __forceinline__ void run(GroupedPipeline& pipeline, const GroupedItems<Matmul>& items) const {
-    PipelineState state;
-    ExpertUnit unit = items.unit(blockIdx.x), next = items.unit(blockIdx.x + gridDim.x);
-    uint32_t from[2], next_from[2];
-    rows.find(unit, from);
-    for (uint32_t item = blockIdx.x; item < items.n_items; item += gridDim.x) {
-      const ExpertUnit after = items.unit(item + 2 * gridDim.x);
-      rows.find(next, next_from);
-      const uint32_t tile = item % items.n_tiles * GroupedItems<Matmul>::kOutputs;
-      for (uint32_t k = 0; k < rows.n_in; k += kGroupedK, state.next(kGroupedStages)) {
-        uint64_t* full = pipeline.full + state.index;
-        GroupedStage& stage = pipeline.stages[state.index];
-        barrier_wait(pipeline.empty + state.index, state.phase ^ 1);
-        if (threadIdx.x == 0) {
-          barrier_expect(full, sizeof(stage.w));
-          copy_tile(stage.w, map, k, tile, Matmul == kGateUp ? 2 * unit.expert : unit.expert, full);
-        }
-        rows.copy(stage.x, k, unit.count, from);
-        barrier_arrive_copied(full);
-      }
-      unit = next, next = after;
-      from[0] = next_from[0], from[1] = next_from[1];
-    }
+    fill_stages<kGroupedK, kGroupedStages, 1>(
+        pipeline, items, rows, map, [&](GroupedStage& stage, const StagePlace& at, const uint32_t (&from)[2]) {
+          rows.copy(stage.x, at.k, at.unit.count, from);
+        });
   }
 };
 
