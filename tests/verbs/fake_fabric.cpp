@@ -12,6 +12,9 @@ Fabric fabric;
 namespace {
 
 constexpr size_t kBurst = 64;  // words that reach memory in one go
+// How long memory shows a write that has overtaken a READ without what the READ waits for: long enough that whoever
+// polls that memory looks once, also where it shares its core with others.
+constexpr std::chrono::microseconds kShown{200};
 
 thread_local std::mt19937_64 dice(std::random_device{}());
 
@@ -93,6 +96,7 @@ bool Pair::execute(const Request& request, const Request* next) {
       held.swap(responder->pending);
       store(written, early, next->piece.length, responder, SIZE_MAX);
       settle_all(responder);
+      std::this_thread::sleep_for(kShown);
       responder->pending.swap(held);
     }
     settle_all(responder);
