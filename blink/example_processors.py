@@ -9,6 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from blink.processors import changes_only_recent
+
 Tokens = NDArray[np.int32]
 Numbers = NDArray[np.float32]
 Logit = float | np.float32
@@ -18,6 +20,7 @@ BITS = 0xFFFFFFFF
 GREEN_SHARE, GREEN_BIAS = 0.5, 2.0  # of a watermark, where a request gives none
 
 
+@changes_only_recent
 def no_repeat(token: int, logit: Logit, position: int, recent: Tokens, args: Numbers) -> Logit:
     """A token that is among the last 32 does not come again. With args[0], its logit is lower by that
     instead.
@@ -29,6 +32,7 @@ def no_repeat(token: int, logit: Logit, position: int, recent: Tokens, args: Num
     return lowered if found else logit
 
 
+@changes_only_recent
 def no_repeated_pair(token: int, logit: Logit, position: int, recent: Tokens, args: Numbers) -> Logit:
     """Two tokens that stand side by side among the last 64 do not stand so again."""
     found = False

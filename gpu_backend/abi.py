@@ -27,7 +27,7 @@ DEAD_END = 0xfffffffe
 MAX_DRAFTS = 14
 RECENT_TOKENS = 64
 GRAMMAR_STATES = 16
-STEP_LAYOUT_HASH = 0x8894a027eedf1a9b
+STEP_LAYOUT_HASH = 0xec7d874fc58615e3
 
 
 class Emit(IntEnum):
@@ -80,8 +80,8 @@ Vocabulary = np.dtype({
 })
 
 Tables = np.dtype({
-    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary", "n_processors", "processors"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary, "<u4", "<u8"],
-    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128, 208, 216],
+    "names": ["history", "block_table", "params", "controls", "completed", "n_sequences", "max_context", "pages_per_sequence", "page_size", "vocab_size", "control_words", "n_eos", "eos", "grammars", "grammar_at", "grammar_states", "vocabulary", "n_processors", "recent_processors", "processors"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", ("<u4", (8,)), "<u8", "<u8", "<u8", Vocabulary, "<u4", "<u4", "<u8"],
+    "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 68, 104, 112, 120, 128, 208, 212, 216],
     "itemsize": 224,
 })

@@ -167,8 +167,9 @@ struct blink_tables {
                                                  comes behind these */
   struct blink_vocabulary vocabulary;
   /* Of requests that have logits processors (ops/sampling/logits_processors.h) */
-  uint32_t n_processors; /* BLINK_MAX_PROCESSORS at most (B) */
-  uint64_t* processors;  /* [n_processors] addresses of functions on the CPU (B); null on a GPU */
+  uint32_t n_processors;      /* BLINK_MAX_PROCESSORS at most (B) */
+  uint32_t recent_processors; /* a bit for each that changes only the logits of recent tokens (B) */
+  uint64_t* processors;       /* [n_processors] addresses of functions on the CPU (B); null on a GPU */
 };
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* Generated from step.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_STEP_LAYOUT_HASH 0x8894a027eedf1a9bull
+#define BLINK_STEP_LAYOUT_HASH 0xec7d874fc58615e3ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -77,6 +77,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_at) == 112, "blink_
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, grammar_states) == 120, "blink_tables.grammar_states");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, vocabulary) == 128, "blink_tables.vocabulary");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, n_processors) == 208, "blink_tables.n_processors");
+BLINK_ASSERT(__builtin_offsetof(struct blink_tables, recent_processors) == 212, "blink_tables.recent_processors");
 BLINK_ASSERT(__builtin_offsetof(struct blink_tables, processors) == 216, "blink_tables.processors");
 #undef BLINK_ASSERT
 
@@ -146,5 +147,6 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_tables, processors) == 216, "blink_
   X(blink_tables, grammar_states) \
   X(blink_tables, vocabulary) \
   X(blink_tables, n_processors) \
+  X(blink_tables, recent_processors) \
   X(blink_tables, processors)
 // clang-format on

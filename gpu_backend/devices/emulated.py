@@ -74,7 +74,8 @@ class EmulatedServingDevice:
         if random:
             raise DeviceError("random weights are made on the GPU: the CPU emulation needs a checkpoint")
         self._grid = GraphGrid(limits)
-        self.batch = allocate_batch(self.memory, limits, self._grid.shapes, config.vocab_size, config.eos_ids)
+        sizes = limits, self._grid.shapes, config.vocab_size, config.eos_ids
+        self.batch = allocate_batch(self.memory, *sizes, processors.only_recent)
         if limits.grammar_words:
             store_vocabulary(self.memory, self.batch, directory)
         if processors.names:

@@ -62,7 +62,8 @@ class GpuServingDevice:
         self._scheduler_code = CompileAhead(scheduler_source(), self._device.arch)
         self._grid = GraphGrid(limits)
         shapes = self._grid.shapes
-        self.batch = allocate_batch(self.memory, limits, shapes, config.vocab_size, config.eos_ids)
+        sizes = limits, shapes, config.vocab_size, config.eos_ids
+        self.batch = allocate_batch(self.memory, *sizes, processors.only_recent)
         if limits.grammar_words:
             store_vocabulary(self.memory, self.batch, directory)
         of = self._device, config, directory, random, limits, shapes, self.batch

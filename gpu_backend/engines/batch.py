@@ -18,9 +18,15 @@ LINE = 128  # bytes
 
 
 def allocate_batch(
-    memory: Memory, limits: Limits, shapes: Sequence[Shape], vocab_size: int, eos_ids: Sequence[int]
+    memory: Memory,
+    limits: Limits,
+    shapes: Sequence[Shape],
+    vocab_size: int,
+    eos_ids: Sequence[int],
+    recent_processors: int = 0,
 ) -> Batch:
-    """Zeroed arrays in `memory`, which owns them. At most abi.MAX_EOS end ids.
+    """Zeroed arrays in `memory`, which owns them. At most abi.MAX_EOS end ids. `recent_processors`: a bit for
+    each logits processor that changes only recent tokens' logits.
 
     The arrays of a step set are one block in the order that blink_step_set says.
     """
@@ -39,6 +45,7 @@ def allocate_batch(
     for name in ("n_sequences", "max_context", "pages_per_sequence", "page_size"):
         tables[name] = getattr(limits, name)
     tables["vocab_size"], tables["n_processors"] = vocab_size, limits.processors
+    tables["recent_processors"] = recent_processors
     tables["n_eos"] = len(eos_ids)
     tables["eos"][: len(eos_ids)] = eos_ids
 

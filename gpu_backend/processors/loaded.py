@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpu_backend.processors.marks import is_marked
 from gpu_backend.processors.numba_code import HostCode, device_code
 from gpu_backend.processors.source import ProcessorError, Source, check_names, find
 from gpu_backend.processors.trial import problem
@@ -15,11 +16,14 @@ MESSAGE_LINES = 20  # of Numba's
 
 @dataclass(frozen=True)
 class Processors:
-    """In the order of their indices. `device_codes` are LTO-IR for the GPUs that they were compiled for."""
+    """In the order of their indices. `device_codes` are LTO-IR for the GPUs that they were compiled for;
+    `only_recent` has a bit for each that changes only recent tokens' logits.
+    """
 
     names: tuple[str, ...] = ()
     host_codes: tuple[HostCode, ...] = ()
     device_codes: tuple[bytes, ...] = ()
+    only_recent: int = 0
 
 
 NO_PROCESSORS = Processors()
@@ -44,7 +48,7 @@ def load(sources: Sequence[Source], vocab_size: int, capability: tuple[int, int]
         import numba_cuda  # noqa: F401 - a package of its own, which numba.cuda is
     except ImportError as error:
         raise ProcessorError(f"--logits-processor needs {error.name}: {install('processors')}") from error
-    host_codes, device_codes = [], []
+    host_codes, device_codes, only_recent = [], [], 0
     for index, source in enumerate(sources):
         function = find(source)
         try:
@@ -53,10 +57,12 @@ def load(sources: Sequence[Source], vocab_size: int, capability: tuple[int, int]
         except Exception as error:  # Numba has several, and some that it does not expect itself
             told = f"{type(error).__name__}: {_shortened(str(error))}"
             raise ProcessorError(f"{_cannot(source)} be compiled: {told}") from error
-        if wrong := problem(host.checked, vocab_size):
+        only_recent |= is_marked(function) << index
+        if wrong := problem(host.checked, vocab_size, is_marked(function)):
             raise ProcessorError(f"{_cannot(source)} be used: {wrong}")
         host_codes.append(host)
-    return Processors(tuple(source.name for source in sources), tuple(host_codes), tuple(device_codes))
+    names = tuple(source.name for source in sources)
+    return Processors(names, tuple(host_codes), tuple(device_codes), only_recent)
 
 
 def _cannot(source: Source) -> str:

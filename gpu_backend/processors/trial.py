@@ -17,8 +17,9 @@ TRIAL_S = 10.0
 Call = tuple[Any, ...]
 
 
-def problem(checked: Callable[..., Any], vocab_size: int) -> str | None:
-    """What is wrong with the function, whose indices are checked; None if nothing was found.
+def problem(checked: Callable[..., Any], vocab_size: int, only_recent: bool = False) -> str | None:
+    """What is wrong with the function, whose indices are checked; None if nothing was found. `only_recent`:
+    it says that it changes only recent tokens' logits.
 
     One that does not end keeps its thread until the process ends.
     """
@@ -27,13 +28,16 @@ def problem(checked: Callable[..., Any], vocab_size: int) -> str | None:
     def run() -> None:
         for call in _calls(vocab_size):
             wrong = None
+            token, logit, position, recent, _ = call
             try:
-                if checked(*call) is None:
+                made = checked(*call)
+                if made is None:
                     wrong = "it returns nothing"
+                elif only_recent and token not in recent and made != logit:
+                    wrong = f"it says that it changes only recent tokens, and returns {made:g}"
             except Exception as error:  # whatever somebody else's code raises
                 wrong = f"{type(error).__name__}: {error}"
             if wrong:
-                token, logit, position, *_ = call
                 found.append(f"{wrong} for token {token}, logit {logit:g}, position {position}")
                 return
 

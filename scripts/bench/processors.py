@@ -4,7 +4,8 @@
     scripts/bench/processors.py --rows 1 8 64 128 --vocab 128256
 
 `more` is microseconds a step beyond those of rows that ask for nothing. "no processors" is the sampler of a
-server without --logits-processor.
+server without --logits-processor. "called for all" is a processor that changes only recent tokens' logits,
+and does not say so.
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ from gpu_backend.processors.source import parse_sources  # noqa: E402
 from ringbuffer.extents import NO_CONTROLS, controls  # noqa: E402
 
 NAMES = ("no_repeat", "no_repeated_pair", "watermark")
+ALL = "no_repeat, called for all"
 
 
 def measured(device: Device, rows: int, vocab: int, hidden: int) -> list[Result]:
     results: list[Result] = []
-    sources = parse_sources(",".join(f"blink.example_processors:{name}" for name in NAMES))
-    codes = load(sources, vocab, device.capability).device_codes
+    named = [f"blink.example_processors:{name}" for name in NAMES] + [
+        "all=blink.example_processors:no_repeat"
+    ]
+    processors = load(parse_sources(",".join(named)), vocab, device.capability)
     asked = {"nothing": NO_CONTROLS}
-    asked |= {name: controls(vocab, processors=[(i, [])]) for i, name in enumerate(NAMES)}
+    asked |= {name: controls(vocab, processors=[(i, [])]) for i, name in enumerate((*NAMES, ALL))}
     without = SamplerStep(device, rows, vocab, hidden=hidden)
-    step = SamplerStep(device, rows, vocab, hidden=hidden, processors=codes)
+    marked = processors.only_recent & ~(1 << len(NAMES))
+    step = SamplerStep(device, rows, vocab, 0, hidden, processors.device_codes, marked)
     for one in (without, step):
         one.compile()
     for name, sampling in SAMPLING.items():

@@ -48,7 +48,7 @@ class Result:
 class SamplerStep:
     """Each of `rows` sequences has a prompt of one token, and has answered one. Write tables, `compile`, then
     `measure`. `hidden`: the width of the head in front, random weights in bf16; 0 for none. `processors`:
-    the LTO-IR of logits processors.
+    the LTO-IR of logits processors, `recent_processors` a bit for each that changes only recent ones.
     """
 
     def __init__(
@@ -59,13 +59,14 @@ class SamplerStep:
         grammar_words: int = 0,
         hidden: int = 0,
         processors: Sequence[bytes] = (),
+        recent_processors: int = 0,
     ) -> None:
         sizes = {"grammar_words": grammar_words, "processors": len(processors)}
         limits = Limits(rows, CONTEXT, 64, 1, 16, 64 * rows, **sizes)
         self._rows, self._device = rows, device
         self._memory, self._stream = DeviceMemory(device), Stream()
         shapes = (Shape(abi.StepKind.DECODE, rows, rows),)
-        batch = allocate_batch(self._memory, limits, shapes, vocab, (vocab - 1,))
+        batch = allocate_batch(self._memory, limits, shapes, vocab, (vocab - 1,), recent_processors)
         self.tables: Any = batch.tables
         self._step_set: Any = batch.step_sets[0]  # type: ignore[index]
         logits, target = Buffer("logits", rows, vocab, Element.FP32), Target(device.n_multiprocessors)

@@ -33,6 +33,7 @@ from gpu_backend.ops.launch import Work
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import Sample
 from gpu_backend.processors.loaded import symbol
+from gpu_backend.processors.marks import is_marked
 from gpu_backend.processors.numba_code import HostCode, device_code
 from ringbuffer.abi import Reason
 from ringbuffer.client import RingClient
@@ -79,6 +80,8 @@ def test_the_gpu_draws_what_the_cpu_draws(
     addresses = np.array([code.address for code in codes], np.uint64)
     host.driver.tables["processors"], host.driver.tables["n_processors"] = addresses.ctypes.data, len(codes)
     gpu.driver.tables["n_processors"] = len(codes)
+    for rig in (host, gpu):
+        rig.driver.tables["recent_processors"] = sum(is_marked(one) << i for i, one in enumerate(FUNCTIONS))
     processed = gpu.memory.allocate(4 * LANES * vocab)
     rng = np.random.default_rng(vocab + rows)
     for row in range(LANES):

@@ -177,6 +177,54 @@ def test_the_kernel_draws_what_the_reference_draws(
     assert (arrays.completed[0], arrays.head["slots_done"][0]) == (7, 0)
 
 
+def halve_recent(token, logit, position, recent, args):
+    times = 0
+    for seen in recent:
+        times += seen == token
+    return np.float32(logit * args[0]) if times else logit
+
+
+@pytest.mark.parametrize("asked", [[BAN], [PLUS, BAN], [BAN, PLUS], [BAN, BAN]], ids=str)
+def test_one_that_changes_only_recent_tokens_is_called_for_no_others(
+    emulate: Emulate, codes: list[HostCode], asked: list[int]
+) -> None:
+    """It chooses what it would if it were called for all, and log-probabilities are as well of the logits
+    before; alone, in front of, behind and after another; for tokens that came once, often, and not at all.
+    """
+    marked = HostCode(halve_recent)
+    addresses = np.array([codes[PLUS].address, marked.address], np.uint64)
+    rng = np.random.default_rng(len(asked) + asked[0])
+    vocab, args = 90, {PLUS: [0.01], BAN: [0.5]}
+    arrays = made_arrays(addresses, [11, 12, 64, 65, 100, 12], vocab)
+    arrays.head["id"] = 7
+    arrays.history[2] = rng.integers(0, 9, arrays.history.shape[1])
+    arrays.params["temperature"], arrays.params["seed"] = [0, 1] * 4, rng.integers(0, 2**63, 8)
+    arrays.params["logprob_words"] = [0, 1, 6, 6, 0, 1, 1, 1]
+    for row in range(5):
+        arrays.control(row, controls(vocab, processors=[(index, args[index]) for index in asked]))
+    logits = rng.uniform(0, 9, (6, vocab)).astype(np.float32)
+    logits[:, arrays.history[:5, 11:64].astype(int) % vocab] += 6  # most of those that are changed are likely
+    history, seen = arrays.history.copy(), []
+    for bits in (0, 1 << BAN):
+        arrays.tables["recent_processors"] = bits
+        for emulated in (False, True):
+            arrays.out_token[:], arrays.history[:], arrays.out_logprobs[:] = 0, history, 0
+            processed, given = np.full_like(logits, np.nan), logits.copy()
+            if emulated:
+                emulate(
+                    "processing_sample", arrays.step_set, arrays.tables, given, processed, addresses, 6, 2
+                )
+                written = bits == 0 or PLUS in asked
+                assert np.isnan(processed[:5]).all() == (not written)
+            else:
+                arrays.call("sample", given)
+            seen.append((arrays.out_token.copy(), arrays.out_logprobs.copy()))
+    for tokens, words in seen[1:]:
+        np.testing.assert_array_equal(tokens, seen[0][0])
+        np.testing.assert_array_equal(words, seen[0][1])
+    assert seen[0][0][:5].tolist() != [int(row.argmax()) for row in logits[:5]]
+
+
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_rows_of_a_verify_step_see_the_drafts_before_them(
     emulate: Emulate, addresses: NDArray[np.uint64], seed: int

@@ -12,6 +12,9 @@
  * logit is minus infinity keeps it, so a processor cannot give back what something else forbids. What they return lies
  * in memory of its own: log-probabilities are told of the logits that they were given.
  *
+ * Many change only the logits of tokens that are among `recent`, and say so (tables.recent_processors). Such a one is
+ * called for these tokens alone, once each, and on a GPU changes them where they lie; what they were is kept aside.
+ *
  * On the CPU, tables.processors has their addresses. On a GPU they are linked into the sampler's module
  * (kernels/sampler.cu), under the names blink_processor_0, blink_processor_1 and so on; BLINK_PROCESSORS(X), a macro
  * that whoever compiles the module defines, is X(0) X(1) and so on. While a processor runs, its counter in the step's
@@ -35,6 +38,17 @@ BLINK_HD int32_t recent_token(const Sequence& sequence, uint32_t place) {
   return at >= BLINK_RECENT_TOKENS ? int32_t(sequence.tokens[at - BLINK_RECENT_TOKENS]) : -1;
 }
 
+BLINK_HD bool changes_only_recent(const struct blink_tables& tables, uint32_t index) {
+  return index < BLINK_MAX_PROCESSORS && tables.recent_processors >> index & 1;
+}
+
+/* Whether recent[place] is the first of its tokens there. */
+BLINK_HD bool is_first_of_recent(const int32_t* recent, uint32_t place) {
+  uint32_t before = 0;
+  while (recent[before] != recent[place]) ++before;
+  return before == place;
+}
+
 #ifndef __CUDACC__
 
 using Processor = float (*)(int32_t token, float logit, int32_t position, const int32_t* recent, const float* args);
@@ -50,10 +64,17 @@ inline void process(const Controls& controls, const Sequence& sequence, const st
     if (index >= tables.n_processors) continue;
     for (uint32_t k = 0; k < BLINK_PROCESSOR_ARGS; ++k) args[k] = controls.processor_arg(i, k);
     const auto call = reinterpret_cast<Processor>(tables.processors[index]);
-    __atomic_add_fetch(&head.processing[index], 1, __ATOMIC_RELAXED);
-    for (uint32_t t = 0; t < logits.size(); ++t)
+    const auto change = [&](uint32_t t) {
       if (is_candidate(number(logits[t])))
         logits[t] = call(int32_t(t), logits[t], int32_t(sequence.answered()), recent, args);
+    };
+    __atomic_add_fetch(&head.processing[index], 1, __ATOMIC_RELAXED);
+    if (changes_only_recent(tables, index)) {
+      for (uint32_t place = 0; place < BLINK_RECENT_TOKENS; ++place)
+        if (uint32_t(recent[place]) < logits.size() && is_first_of_recent(recent, place)) change(recent[place]);
+    } else {
+      for (uint32_t t = 0; t < logits.size(); ++t) change(t);
+    }
     __atomic_sub_fetch(&head.processing[index], 1, __ATOMIC_RELAXED);
   }
 }
@@ -64,12 +85,13 @@ inline void process(const Controls& controls, const Sequence& sequence, const st
 struct ProcessorScratch {
   alignas(16) int32_t recent[BLINK_RECENT_TOKENS];
   alignas(16) float args[BLINK_PROCESSOR_ARGS];
+  float given[BLINK_RECENT_TOKENS]; /* the logits of the block's recent tokens before any processor ran */
 };
 
 /* A sampler without processors: requests that ask for some are refused before. */
 struct NoProcessors {
   static constexpr bool kAny = false;
-  __device__ __forceinline__ NoProcessors(const struct blink_step_set&, float*) {}
+  __device__ __forceinline__ NoProcessors(const struct blink_step_set&, const struct blink_tables&, float*) {}
 };
 
 #ifdef BLINK_PROCESSORS
@@ -86,25 +108,43 @@ class LinkedProcessors {
   static constexpr bool kAny = true;
 
   /* `processed`: [batch_slots][vocab], where they put what they return. */
-  __device__ __forceinline__ LinkedProcessors(const struct blink_step_set& set, float* processed)
-      : head_(*set.head), processed_(processed) {}
+  __device__ __forceinline__ LinkedProcessors(const struct blink_step_set& set, const struct blink_tables& tables,
+                                              float* processed)
+      : head_(*set.head), tables_(tables), processed_(processed) {}
 
   /* By the block, of its slice of a batch slot's logits. Returns where the slice now is. */
   __device__ __forceinline__ float* run(const Controls& controls, const Sequence& sequence, const SampleSlice& slice,
-                                        const float* logits, ProcessorScratch& scratch) const {
-    float* const to = processed_ + uint64_t(blockIdx.y) * slice.vocab;
-    if (threadIdx.x < BLINK_RECENT_TOKENS) scratch.recent[threadIdx.x] = recent_token(sequence, threadIdx.x);
+                                        float* logits, ProcessorScratch& scratch) const {
+    float *from = logits, *const to = processed_ + uint64_t(blockIdx.y) * slice.vocab;
+    const uint32_t place = threadIdx.x;
+    if (place < BLINK_RECENT_TOKENS) {
+      const int32_t token = recent_token(sequence, place);
+      scratch.recent[place] = token;
+      scratch.given[place] = slice.owns(uint32_t(token)) ? logits[token] : 0.0f;
+    }
 #pragma unroll 1
     for (uint32_t i = 0; i < sequence.params.n_processors; ++i) {
       const uint32_t index = controls.processor(i);
       if (threadIdx.x < BLINK_PROCESSOR_ARGS) scratch.args[threadIdx.x] = controls.processor_arg(i, threadIdx.x);
       count(index, 1);
       __syncthreads();
-      call(index, slice, i == 0 ? logits : to, to, int32_t(sequence.answered()), scratch);
+      if (changes_only_recent(tables_, index)) {
+        call_for_recent(index, slice, from, int32_t(sequence.answered()), scratch);
+      } else {
+        call(index, slice, from, to, int32_t(sequence.answered()), scratch);
+        from = to;
+      }
       __syncthreads();
       count(index, -1);
     }
-    return to;
+    return from;
+  }
+
+  /* What the logit of one of the slice's tokens was before `run`, whose `logits` and `scratch` these are. */
+  static __device__ __forceinline__ float given(uint32_t token, const float* logits, const ProcessorScratch& scratch) {
+    for (uint32_t place = 0; place < BLINK_RECENT_TOKENS; ++place)
+      if (scratch.recent[place] == int32_t(token)) return scratch.given[place];
+    return logits[token];
   }
 
  private:
@@ -124,6 +164,21 @@ class LinkedProcessors {
       default: /* none that there is: anybody may have written into the ring */
         return for_slice(slice, from, to, [](int32_t, float logit) { return logit; });
     }
+#undef BLINK_CALL_PROCESSOR
+  }
+
+  static __device__ __forceinline__ void call_for_recent(uint32_t index, const SampleSlice& slice, float* logits,
+                                                         int32_t position, const ProcessorScratch& scratch) {
+    if (threadIdx.x >= BLINK_RECENT_TOKENS) return;
+    const int32_t token = scratch.recent[threadIdx.x];
+    if (!slice.owns(uint32_t(token)) || !is_first_of_recent(scratch.recent, threadIdx.x)) return;
+    const float logit = logits[token];
+    if (!is_candidate(number(logit))) return;
+#define BLINK_CALL_PROCESSOR(i)                                                                \
+  case i:                                                                                      \
+    logits[token] = blink_processor_##i(token, logit, position, scratch.recent, scratch.args); \
+    return;
+    switch (index) { BLINK_PROCESSORS(BLINK_CALL_PROCESSOR) }
 #undef BLINK_CALL_PROCESSOR
   }
 
@@ -155,6 +210,7 @@ class LinkedProcessors {
   }
 
   struct blink_step_head& head_;
+  const struct blink_tables& tables_;
   float* processed_;
 };
 

@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
     if (is_first) finish();
     return;
   }
-  const Processors processors(set, processed);
+  const Processors processors(set, tables, processed);
   SlotSampler sampler(sequence, tables, logits + uint64_t(batch_slot) * tables.vocab_size, slice, exchange, scratch,
                       processors);
   uint64_t* const words = logprobs_of(set, batch_slot);

@@ -52,8 +52,7 @@ class SlotSampler {
     if (controls.any()) control(controls, sequence_, logits_, slice_);
     penalise();
     if constexpr (Processors::kAny)
-      if (params.n_processors)
-        final_logits_ = processors_.run(controls, sequence_, slice_, logits_, scratch_.processor);
+      if (is_processed()) final_logits_ = processors_.run(controls, sequence_, slice_, logits_, scratch_.processor);
     choose([&](uint32_t token) {
       if (asks)
         score.taken = token;
@@ -65,8 +64,8 @@ class SlotSampler {
     const uint32_t token = score.taken;
     if (token == kNotTaken) return; /* by another block */
     if (is_token(token)) {
-      const bool is_known = params.temperature == 0.0f && final_logits_ == logits_;
-      const float logit = is_known ? logit_of(best_of_cluster()) : number(logits_[token]);
+      const bool is_known = params.temperature == 0.0f && !is_processed();
+      const float logit = is_known ? logit_of(best_of_cluster()) : number(given_logit(token));
       scores(params.logprob_words).put_answer(words, sequence_, controls, token, logit);
     }
     if (threadIdx.x == 0) take(token);
@@ -84,6 +83,15 @@ class SlotSampler {
   }
 
  private:
+  __device__ __forceinline__ bool is_processed() const { return Processors::kAny && sequence_.params.n_processors; }
+
+  /* A token's logit as processors, if there were any, were given it; in the block that has it in its slice. */
+  __device__ __forceinline__ float given_logit(uint32_t token) const {
+    if constexpr (Processors::kAny)
+      if (is_processed()) return Processors::given(token, logits_, scratch_.processor);
+    return logits_[token];
+  }
+
   __device__ __forceinline__ Scores scores(uint32_t words) const {
     return Scores(logits_, words - 1, slice_, exchange_, scratch_.score, scratch_.select);
   }

@@ -93,6 +93,27 @@ def test_a_function_that_cannot_run_is_refused_with_the_reason(
         load(parse_sources(f"bad={source}:f"), VOCAB, HOPPER)
 
 
+MARKED = "from numba import njit\nfrom blink.processors import changes_only_recent\n\n@changes_only_recent\n"
+
+
+@pytest.mark.parametrize("decorator", ["", "@njit\n"], ids=["plain", "njit"])
+def test_a_function_says_that_it_changes_only_recent_tokens(write: Write, decorator: str) -> None:
+    body = function("return logit - args[0] if token == recent[-1] else logit")
+    marked = write(body.replace("def f", MARKED + decorator + "def f"))
+    other = write(function("return logit + args[0]"))
+    assert load(parse_sources(f"{other}:f,ban={marked}:f"), VOCAB, HOPPER).only_recent == 0b10
+
+
+@pytest.mark.parametrize(
+    "made", ["logit + args[0]", "logit if token > 0 else np.float32(0)", "np.float32(np.nan)"]
+)
+def test_one_that_changes_other_tokens_although_it_says_so_is_refused(write: Write, made: str) -> None:
+    source = write(function(f"return {made}").replace("def f", MARKED + "def f"))
+    why = r"'bad' .*cannot be used: it says that it changes only recent tokens, and returns \S+ for token \d+"
+    with pytest.raises(ProcessorError, match=why):
+        load(parse_sources(f"bad={source}:f"), VOCAB, HOPPER)
+
+
 HELPERS = """
 import math
 import numba
