@@ -106,6 +106,7 @@ def measure(outcomes: list[Outcome], steady_ns: tuple[int, int], bounds: Slo | N
         "offered_per_s": len(sent) / seconds,
         "completed_per_s": len(finished) / seconds,
         "output_tokens_per_s": tokens_between(outcomes, begin, end) / seconds,
+        "prompt_tokens_per_s": prompt_tokens_per_s(outcomes, begin, end),
         "ttft_ms": summary(np.array([ttft_ms(o) for o in good])),
         "tpot_ms": summary(np.array([tpot_ms(o) for o in several])),
         "tpot_with_first_ms": summary(np.array([tpot_with_first_ms(o) for o in good])),
@@ -144,6 +145,16 @@ def tokens_between(outcomes: list[Outcome], begin: int, end: int) -> float:
             if o.ok
         )
     )
+
+
+def prompt_tokens_per_s(outcomes: list[Outcome], begin: int, end: int) -> float | None:
+    """Of the prompts of complete requests whose first token arrived in [begin, end), by the server's usage;
+    None where one has none (B7).
+    """
+    lengths = [o.prompt_tokens for o in outcomes if o.ok and begin <= o.stamps[0] < end]
+    if any(n is None for n in lengths):
+        return None
+    return sum(n for n in lengths if n is not None) / ((end - begin) / 1e9)
 
 
 def tokens_per_s_of_rounds(outcomes: list[Outcome], begin: int, end: int) -> float | None:

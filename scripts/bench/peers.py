@@ -26,18 +26,17 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.bench_serve import Client, bench_serve  # noqa: E402
 from bench.servers import Blink, Server, Vllm, make_model  # noqa: E402
 from bench.shape import SHAPES  # noqa: E402
 
@@ -63,6 +62,7 @@ USERS, EACH = "1,16,64", "8,2,1"  # conversations of each user, so that few user
 LANES = "8,32"
 PRIMED = 0.2  # of a window of agents, in which the histories that their lanes begin with are computed
 OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
+WITH_PREFIXES = {"conversations", "agents"}  # parts whose prompts begin alike: vLLM's prefix cache is on
 SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 
 
@@ -100,28 +100,19 @@ def measure(server: Server, part: str, model: str, arguments: argparse.Namespace
         time.sleep(max(0.0, arguments.begin - time.time()))
     name = arguments.name or server.name
     out = arguments.out / f"{name}-{model}-{part}.json"
-    command = [
-        sys.executable, "-m", "blink", "bench", "serve", f"http://127.0.0.1:{server.port}",
-        f"--name={name}", "--model=m", f"--json={out}", f"--duration={arguments.window:g}",
-        f"--drain={drain:g}", f"--clients={arguments.clients}", f"--seed={arguments.seed}",
-        f"--watch-pid={' '.join(server.watched())}", *flags, *(arguments.bench_flag or []),
-    ]  # fmt: skip
-    out.unlink(missing_ok=True)  # an older one would pass for this run's
-    chosen = set(arguments.client_cores)
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        timeout=windows * longest + SPARE_S,
-        preexec_fn=lambda: os.sched_setaffinity(0, chosen),
-    )
-    if not out.exists():
-        raise SystemExit(f"{part}: `blink bench serve` failed with status {done.returncode}")
-    result: dict[str, Any] = json.loads(out.read_text())
+    client = Client(arguments.client_cores, arguments.clients, arguments.seed)
+    flags += arguments.bench_flag or []
+    try:
+        result = bench_serve(
+            server, name, out, client, arguments.window, drain, flags, windows * longest + SPARE_S
+        )
+    except SystemExit as failure:
+        raise SystemExit(f"{part}: {failure}") from None
     result["run"] = {
         "commit": arguments.commit,
         "model": model,
         "random_weights": server.random_weights,
-        "server_command": [Path(word).name if Path(word).is_absolute() else word for word in server.command],
+        "server_command": server.shown_command(),
         "server_cores": list(arguments.server_cores),
         "frontend_cores": list(arguments.frontend_cores or ()),
         "server_start_s": server.start_s,
@@ -203,6 +194,7 @@ def main() -> None:
     if not shape.exists() and not directory.is_dir():
         raise SystemExit(f"{arguments.model} is no directory, and no shape of {', '.join(sorted(RATES))}")
     name = directory.name
+    arguments.prefix_cache = not WITH_PREFIXES.isdisjoint(parts)
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.out = arguments.out.absolute()
     with tempfile.TemporaryDirectory(prefix="blink-peers-") as scratch:

@@ -70,6 +70,10 @@ class Server:
     def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
         raise NotImplementedError
 
+    def shown_command(self) -> list[str]:
+        """For records, which say nothing of the machine's directories."""
+        return [Path(word).name if Path(word).is_absolute() else word for word in self.command]
+
     def watched(self) -> list[str]:
         """For --watch-pid."""
         return [f"server={self.process.pid}"]
@@ -171,11 +175,10 @@ class Vllm(Server):
         if arguments.vllm is None:
             raise SystemExit("--server vllm needs --vllm: an archive of an installed vLLM, or its directory")
         site = unpacked(arguments.vllm)
-        parts = arguments.part.split(",")
-        has_prefixes = "conversations" in parts or "agents" in parts
+        has_agents = "agents" in arguments.part.split(",")
         cache = (
             ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
-            if has_prefixes
+            if arguments.prefix_cache
             else ["--no-enable-prefix-caching"]
         )
         self.environment = {
@@ -191,7 +194,7 @@ class Vllm(Server):
             "--served-model-name", "m", "--port", str(self.port),
             "--load-format", "dummy" if self.random_weights else "auto",
             "--skip-tokenizer-init", "--dtype", "bfloat16",
-            "--max-model-len", str(CONTEXT) if "agents" in parts else "8192",
+            "--max-model-len", str(CONTEXT) if has_agents else "8192",
             "--max-num-seqs", "128", "--gpu-memory-utilization", "0.85", *cache,
         ]  # fmt: skip
 

@@ -98,17 +98,21 @@ def test_what_cannot_be_measured(flags: tuple[str, ...], message: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("part", "cache"),
-    [("closed,open", ["--no-enable-prefix-caching"]), ("conversations", ["--enable-prefix-caching"])],
+    ("prefix_cache", "flags"), [(False, ["--no-enable-prefix-caching"]), (True, ["--enable-prefix-caching"])]
 )
-def test_vllm_has_its_prefix_cache_where_prompts_have_prefixes(
-    part: str, cache: list[str], tmp_path: Path
+def test_vllm_has_its_prefix_cache_where_it_is_wanted(
+    prefix_cache: bool, flags: list[str], tmp_path: Path
 ) -> None:
     arguments = argparse.Namespace(
-        part=part, vllm=tmp_path, server_cores=(0,), start_timeout=1.0, server_flag=None
+        part="closed",
+        prefix_cache=prefix_cache,
+        vllm=tmp_path,
+        server_cores=(0,),
+        start_timeout=1.0,
+        server_flag=None,
     )
     command = servers.Vllm(arguments, DEMO, random_weights=True).command
-    assert [word for word in command if word.endswith("enable-prefix-caching")] == cache
+    assert [word for word in command if word.endswith("enable-prefix-caching")] == flags
 
 
 def test_a_made_vocabulary_has_a_text_for_every_token(tmp_path: Path) -> None:

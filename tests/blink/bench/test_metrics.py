@@ -66,6 +66,13 @@ def test_the_beginning_is_dropped_and_what_ends_late_is_not() -> None:
     assert point["output_tokens_per_s"] == 4  # early's first, late's first
 
 
+def test_prompts_count_where_their_first_token_came() -> None:
+    answers = [outcome(0, 900, 1100), outcome(0, 1010, 1100), outcome(0, 500, error="lost")]
+    told = [dataclasses.replace(one, prompt_tokens=n) for one, n in zip(answers, (7, 100, 1000), strict=True)]
+    assert measure(told, STEADY, None)["prompt_tokens_per_s"] == 7
+    assert measure([outcome(0, 100)], STEADY, None)["prompt_tokens_per_s"] is None
+
+
 def rounds(first_ms: float, streams: int = 3) -> list[Outcome]:
     """Of streams in step, from `first_ms` on: 300 ms of prompts, then 4 tokens in 100 ms."""
     starts = [first_ms + 400 * i for i in range(10)]

@@ -1,0 +1,90 @@
+"""The file of a sweep's results: JSON lines, one record a point, appended as soon as it is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.sweep_plan import Key, Unit
+
+Record = dict[str, Any]
+MEASURED, FAILED = "measured", "failed"  # a record's status
+ATTEMPTS = 2  # of a point that fails
+
+
+def read_records(path: Path) -> list[Record]:
+    """Those of complete lines: a last line that was torn by a kill does not count. Raises SystemExit for
+    other lines that are no record, and where there is no file.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SystemExit(f"{path} cannot be read: {error.strerror}") from None
+    records = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        try:
+            record = json.loads(line)
+            key_of(record)
+        except (ValueError, TypeError, KeyError):
+            raise SystemExit(f"{path}, line {number}: this is no record of scripts/bench/sweep.py") from None
+        records.append(record)
+    return records
+
+
+class Results:
+    """The records so far, and the file to which more are appended. `earlier` are others' files, only read."""
+
+    def __init__(self, path: Path, earlier: Sequence[Path] = ()) -> None:
+        self._path = path
+        self.records = [record for other in earlier for record in read_records(other)]
+        if path.exists():
+            self.records += read_records(path)
+            cut_torn_line(path)
+
+    def append(self, record: Record) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # what was measured survives the machine's end
+        self.records.append(record)
+
+
+def cut_torn_line(path: Path) -> None:
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+
+
+def key_of(record: Record) -> Key:
+    return Key(**{name: record[name] for name in Key.__dataclass_fields__})
+
+
+def record_of(key: Key, call: str, status: str, found: dict[str, Any]) -> Record:
+    """`call` names the run: points of one call were measured on one card, one after the other."""
+    return {**asdict(key), "call": call, "status": status, **found}
+
+
+def is_done(unit: Unit, records: Iterable[Record]) -> bool:
+    """Whether one call has measured every point of the unit that has not failed for good."""
+    keys = {point.key for point in unit.points}
+    measured: dict[str, set[Key]] = {}
+    failures = dict.fromkeys(keys, 0)
+    for record in records:
+        key = key_of(record)
+        if key not in keys:
+            continue
+        if record["status"] == MEASURED:
+            measured.setdefault(record["call"], set()).add(key)
+        else:
+            failures[key] += 1
+    wanted = {key for key in keys if failures[key] < ATTEMPTS}
+    return not wanted or any(wanted <= of_call for of_call in measured.values())
+
+
+def left(plan: Iterable[Unit], records: Sequence[Record]) -> list[Unit]:
+    return [unit for unit in plan if not is_done(unit, records)]

@@ -1,0 +1,160 @@
+"""Other tenants of a machine, as in the Blink paper (section 6.1): a compressor, and a build of C++ sources.
+
+The paper runs pbzip2 over 50 GB with 45 threads, and Ninja on LLVM with 45 jobs, on the 90 cores that are
+not reserved for the server. Here there are as many compressor's threads and build's jobs together as there
+are cores, half of each, and all of them may run on any of the cores. Both begin again when they are done.
+What runs is named in the result, because a machine may have neither compressor nor compiler:
+
+- pbzip2, or pigz, of text; without both, Python's bz2 in as many processes (compressor.py);
+- Ninja and a C++ compiler, on sources that include much of the standard library and use it; without them,
+  `spawn` of blink-antagonist, which starts short processes that behave like a compiler's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from blink.bench.antagonists import Antagonists
+from blink.bench.cpu_time import Watched, seconds
+from blink.bench.words import WORDS
+from ringbuffer.parent import ask_for_death_signal
+
+COMPRESSOR = Path(__file__).with_name("compressor.py")
+COMPRESSORS = ("pbzip2", "pigz")
+COMPILERS = ("c++", "g++", "clang++")
+BLOCK_BYTES = 16 << 20  # beyond a compressor's window: what is repeated behind it is not found
+BLOCKS = 16
+UNITS = 512  # translation units of a build
+SOURCE = """#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+std::map<std::string, std::vector<std::string>> found(const std::string& text) {
+  std::map<std::string, std::vector<std::string>> result;
+  const std::regex word("([a-z]+)=([0-9]+)");
+  for (std::sregex_iterator at(text.begin(), text.end(), word), end; at != end; ++at)
+    result[(*at)[1]].push_back((*at)[2]);
+  for (auto& [name, values] : result) std::sort(values.begin(), values.end(), std::greater<>());
+  return result;
+}
+"""
+
+
+class Tenants:
+    """At work between enter and exit; `result` then says what ran, and how much processor time it took. (That
+    of blink-antagonist is not among it: `build_work` counts its processes.)
+
+    What was started gets SIGKILL when the thread that entered ends; a compiler that is at work then ends by
+    itself.
+    """
+
+    def __init__(self, cores: Sequence[int], scratch: Path) -> None:
+        if len(cores) < 2:
+            raise ValueError("tenants need two cores at least: one for the compressor, one for the build")
+        self._cores = tuple(cores)
+        self._scratch = scratch
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._antagonists: Antagonists | None = None
+        self.result: dict[str, Any] = {}
+
+    def __enter__(self) -> Tenants:
+        jobs = len(self._cores) // 2
+        threads = len(self._cores) - jobs
+        try:
+            self.result = {
+                "cores": list(self._cores),
+                "compressor": self._compress(threads),
+                "compressor_threads": threads,
+                "build": self._build(jobs),
+                "build_jobs": jobs,
+            }
+        except BaseException:
+            self._end()
+            raise
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        watched = Watched("tenants", tuple(process.pid for process in self._processes))
+        self.result |= {"cpu_s": seconds(watched), "wall_s": time.monotonic() - self._began}
+        self._end()
+
+    def _end(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # each leads a group: its children are in it
+            process.wait()
+        if self._antagonists is not None:
+            self._antagonists.__exit__(None, None, None)
+            self.result["build_work"] = self._antagonists.work
+
+    def _compress(self, threads: int) -> str:
+        text = self._text()
+        name = next((name for name in COMPRESSORS if shutil.which(name)), None)
+        if name is not None:
+            count = f"-p{threads}" if name == "pbzip2" else f"-p {threads}"
+            self._again(f'{name} -c {count} "$0" >/dev/null', str(text))
+            return name
+        for _ in range(threads):
+            self._start([sys.executable, str(COMPRESSOR), str(text)])
+        return "bz2 of Python, one process a thread"
+
+    def _build(self, jobs: int) -> str:
+        compiler = next((name for name in COMPILERS if shutil.which(name)), None)
+        if compiler is None or shutil.which("ninja") is None:
+            self._antagonists = Antagonists(("spawn",), 1, self._cores[:jobs]).__enter__()
+            return "spawn of blink-antagonist"
+        directory = self._scratch / "build"
+        directory.mkdir(exist_ok=True)
+        (directory / "unit.cpp").write_text(SOURCE)
+        # An object is removed as soon as it is there, so the next pass makes it again.
+        rule = f"rule compile\n  command = {compiler} -std=c++17 -O2 -c unit.cpp -o $out && rm -f $out\n"
+        edges = "".join(f"build unit{i}.o: compile unit.cpp\n" for i in range(UNITS))
+        (directory / "build.ninja").write_text(rule + edges)
+        self._again(f'ninja -C "$0" -j {jobs} >/dev/null', str(directory))
+        return f"ninja with {compiler}"
+
+    def _again(self, command: str, argument: str) -> None:
+        self._start(["bash", "-c", f"while {command}; do :; done", argument])
+
+    def _start(self, command: list[str]) -> None:
+        cores = set(self._cores)
+
+        def prepare() -> None:
+            ask_for_death_signal(signal.SIGKILL)
+            os.sched_setaffinity(0, cores)
+
+        with (self._scratch / "tenants.log").open("ab") as log:
+            self._processes.append(
+                subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=prepare, start_new_session=True)
+            )
+
+    def _text(self) -> Path:
+        """Random words, which compress about as well as prose."""
+        path = self._scratch / "text"
+        if not path.exists():
+            chosen = np.random.default_rng(1).choice(WORDS, BLOCK_BYTES // 4)
+            block = " ".join(chosen.tolist()).encode()[:BLOCK_BYTES]
+            path.write_bytes(block * BLOCKS)
+        return path
