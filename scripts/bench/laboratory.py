@@ -25,6 +25,7 @@ from blink.bench.antagonists import KINDS
 from blink.bench.energy import EnergyCounter
 from blink.bench.environment import describe
 from blink.bench.loads import load_label
+from blink.errors import CommandError
 
 START_S = 180.0  # until a server is given up
 SPARE_S = 20.0  # that a point may take longer than planned
@@ -153,8 +154,11 @@ class Running:
         setting, key = self._machine.setting, point.key
         print(f"{key.variant} {key.model}, {key.rate:g} requests/s, {key.condition}", flush=True)
         others = Tenants(setting.cores.tenants, setting.scratch) if key.condition == OTHERS else None
-        with others or contextlib.nullcontext():
-            result = self._serve(point)
+        try:
+            with others or contextlib.nullcontext():
+                result = self._serve(point)
+        except CommandError as error:  # of tenants that do not start
+            raise SystemExit(str(error)) from error
         (found,) = result["points"]
         found.pop("failed_requests")  # as long as there are failures, and counted by cause
         return {

@@ -51,6 +51,7 @@ from bench.sweep_plan import (  # noqa: E402
 )
 from bench.sweep_records import Results, left  # noqa: E402
 from bench.sweep_run import run  # noqa: E402
+from bench.tenants import LEAST_CORES  # noqa: E402
 
 from blink.bench.options import many, rate  # noqa: E402
 from blink.flags import checked, cores, seconds  # noqa: E402
@@ -124,7 +125,10 @@ def layout(text: str) -> Cores:
     given = dict(part.partition("=")[::2] for part in text.split())
     if set(given) != set(CORES):
         raise ValueError(f"'{text}' does not say what cores are {', '.join(CORES)}, as NAME=CORES")
-    return Cores(**{name: cores(value) for name, value in given.items()})
+    found = Cores(**{name: cores(value) for name, value in given.items()})
+    if len(found.tenants) < LEAST_CORES:
+        raise ValueError(f"tenants={given['tenants']}: they need {LEAST_CORES} cores")
+    return found
 
 
 def among(known: Sequence[str], what: str, text: str) -> list[str]:

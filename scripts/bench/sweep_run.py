@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from bench.sweep_plan import VARIANTS, Block, Point, Unit, batch_for
+from bench.sweep_plan import STOP_S, VARIANTS, Block, Point, Unit, batch_for
 from bench.sweep_records import FAILED, MEASURED, Results, left, record_of
 
 Clock = Callable[[], float]  # seconds
@@ -56,13 +56,14 @@ def _run_server(
     clock: Clock,
 ) -> bool:
     """Whether there was time for all of the points, failed ones included."""
-    if clock() + VARIANTS[variant].start_s + points[0].longest_s > deadline:
+    latest = deadline - STOP_S
+    if clock() + VARIANTS[variant].start_s + points[0].longest_s > latest:
         return False
     waiting = list(points)
     try:
         with laboratory.server(variant, block) as server:
             while waiting:
-                if clock() + waiting[0].longest_s > deadline:
+                if clock() + waiting[0].longest_s > latest:
                     return False
                 _measure(server, waiting.pop(0), results, laboratory)
     except SystemExit as failure:  # it did not start

@@ -2,7 +2,7 @@
 
 The paper runs pbzip2 over 50 GB with 45 threads, and Ninja on LLVM with 45 jobs, on the 90 cores that are
 not reserved for the server. Here there are as many compressor's threads and build's jobs together as there
-are cores, half of each, and all of them may run on any of the cores. Both begin again when they are done.
+are cores, half of each, and all of them may run on any of the cores. Neither ends by itself.
 What runs is named in the result, because a machine may have neither compressor nor compiler:
 
 - pbzip2, or pigz, of text; without both, Python's bz2 in as many processes (compressor.py);
@@ -29,14 +29,15 @@ import numpy as np
 from blink.bench.antagonists import Antagonists
 from blink.bench.cpu_time import Watched, seconds
 from blink.bench.words import WORDS
+from blink.errors import CommandError
 from ringbuffer.parent import ask_for_death_signal
 
 COMPRESSOR = Path(__file__).with_name("compressor.py")
 COMPRESSORS = ("pbzip2", "pigz")
 COMPILERS = ("c++", "g++", "clang++")
-BLOCK_BYTES = 16 << 20  # beyond a compressor's window: what is repeated behind it is not found
-BLOCKS = 16
-UNITS = 512  # translation units of a build
+TEXT_BYTES = 16 << 20  # beyond a compressor's window: what is repeated behind it is not found
+LEAST_CORES = 2  # one for each
+UNITS = 20_000  # translation units of a build: of more minutes than a measurement, on any machine
 SOURCE = """#include <algorithm>
 #include <functional>
 #include <iostream>
@@ -64,12 +65,12 @@ class Tenants:
     of blink-antagonist is not among it: `build_work` counts its processes.)
 
     What was started gets SIGKILL when the thread that entered ends; a compiler that is at work then ends by
-    itself.
+    itself. Raises CommandError at the exit where a tenant ended before it.
     """
 
     def __init__(self, cores: Sequence[int], scratch: Path) -> None:
-        if len(cores) < 2:
-            raise ValueError("tenants need two cores at least: one for the compressor, one for the build")
+        if len(cores) < LEAST_CORES:
+            raise ValueError(f"{len(cores)} cores are too few for a compressor and a build")
         self._cores = tuple(cores)
         self._scratch = scratch
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -98,7 +99,11 @@ class Tenants:
     ) -> None:
         watched = Watched("tenants", tuple(process.pid for process in self._processes))
         self.result |= {"cpu_s": seconds(watched), "wall_s": time.monotonic() - self._began}
+        ended = [process.args for process in self._processes if process.poll() is not None]
         self._end()
+        if ended and error is None:
+            told = (self._scratch / "tenants.log").read_text(errors="replace").splitlines()[-3:]
+            raise CommandError(f"a tenant ended while it was needed: {ended[0]!r}: {' '.join(told)}")
 
     def _end(self) -> None:
         for process in self._processes:
@@ -110,14 +115,13 @@ class Tenants:
             self.result["build_work"] = self._antagonists.work
 
     def _compress(self, threads: int) -> str:
-        text = self._text()
+        words = [sys.executable, str(COMPRESSOR), str(self._text())]
         name = next((name for name in COMPRESSORS if shutil.which(name)), None)
         if name is not None:
-            count = f"-p{threads}" if name == "pbzip2" else f"-p {threads}"
-            self._again(f'{name} -c {count} "$0" >/dev/null', str(text))
+            self._start([*words, name, "-c", f"-p{threads}"])
             return name
         for _ in range(threads):
-            self._start([sys.executable, str(COMPRESSOR), str(text)])
+            self._start(words)
         return "bz2 of Python, one process a thread"
 
     def _build(self, jobs: int) -> str:
@@ -126,17 +130,15 @@ class Tenants:
             self._antagonists = Antagonists(("spawn",), 1, self._cores[:jobs]).__enter__()
             return "spawn of blink-antagonist"
         directory = self._scratch / "build"
-        directory.mkdir(exist_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)  # or Ninja would not build again what is there
+        directory.mkdir()
         (directory / "unit.cpp").write_text(SOURCE)
-        # An object is removed as soon as it is there, so the next pass makes it again.
+        # An object is removed as soon as it is there: all of them would fill a disk.
         rule = f"rule compile\n  command = {compiler} -std=c++17 -O2 -c unit.cpp -o $out && rm -f $out\n"
         edges = "".join(f"build unit{i}.o: compile unit.cpp\n" for i in range(UNITS))
         (directory / "build.ninja").write_text(rule + edges)
-        self._again(f'ninja -C "$0" -j {jobs} >/dev/null', str(directory))
+        self._start(["ninja", "-C", str(directory), "-j", str(jobs)])
         return f"ninja with {compiler}"
-
-    def _again(self, command: str, argument: str) -> None:
-        self._start(["bash", "-c", f"while {command}; do :; done", argument])
 
     def _start(self, command: list[str]) -> None:
         cores = set(self._cores)
@@ -154,7 +156,6 @@ class Tenants:
         """Random words, which compress about as well as prose."""
         path = self._scratch / "text"
         if not path.exists():
-            chosen = np.random.default_rng(1).choice(WORDS, BLOCK_BYTES // 4)
-            block = " ".join(chosen.tolist()).encode()[:BLOCK_BYTES]
-            path.write_bytes(block * BLOCKS)
+            chosen = np.random.default_rng(1).choice(WORDS, TEXT_BYTES // 4)
+            path.write_bytes(" ".join(chosen.tolist()).encode()[:TEXT_BYTES])
         return path

@@ -1,0 +1,303 @@
+"""The paper's tables beside ours: saturation of curves with a known knee, means, ratios, what is not told."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import evaluation, evaluation_interference
+from bench.curves import (
+    compared,
+    joules,
+    joules_without_idle,
+    latency,
+    mean,
+    of,
+    rate,
+    serviceable_load,
+)
+from bench.saturation import Throughput, fitted
+from bench.sweep_plan import Key
+from bench.sweep_records import MEASURED, Record, record_of
+from limits import PROGRAM_S
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = "llama-3-8b"
+PAPER = json.loads(evaluation.PAPER.read_text())
+
+
+def summary(value: float, n: int) -> dict[str, float]:
+    return {"n": n, **dict.fromkeys(("mean", "p50", "p95", "p99", "p99.9", "max"), value)}
+
+
+def record(
+    load: float,
+    variant: str = "blink",
+    call: str = "a",
+    *,
+    completed: float | None = None,
+    ttft: float = 100.0,
+    n: int = 200,
+    complete: int | None = None,
+    part: str = "sweep",
+    condition: str = "isolated",
+    repeat: int = 0,
+) -> Record:
+    done = n if complete is None else complete
+    point: dict[str, Any] = {
+        "requests_sent": n,
+        "requests_complete": done,
+        "requests_failed": n - done,
+        "failures": {"not finished in time": n - done} if done < n else {},
+        "offered_per_s": load,
+        "completed_per_s": load if completed is None else completed,
+        "output_tokens_per_s": 400 * load,
+        "prompt_tokens_per_s": 1000 * load,
+        "ttft_ms": summary(ttft, done) if done else None,
+        "tpot_ms": summary(10.0, done) if done else None,
+        "itl_ms": summary(9.0, 400 * done) if done else None,
+        "energy": {"joules": 6000.0, "mean_watts": 300.0, "joules_per_token": 0.3},
+        "cpu": {"server": {"seconds": 1.0, "seconds_per_thousand_tokens": 0.05}},
+        "client": {"bottleneck": False},
+    }
+    origin = {"date": "2026-12-01", "commit": "abc", "machine": "NVIDIA H200", "driver": "580", "card": "0f",
+              "read_tb_per_s": 4.5, "idle_watts": 75.0}  # fmt: skip
+    found = {"point": point, "trace": {"requests": n}, **origin}
+    return record_of(Key(part, variant, MODEL, load, repeat, condition), call, MEASURED, found)
+
+
+def rows(text: str) -> list[list[str]]:
+    """Of a table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert len({len(row) for row in found}) == 1
+    return found[2:]
+
+
+def ours(text: str, system: str) -> list[str]:
+    """The row of the first model."""
+    return next(row[2:] for row in rows(text) if row[:2] == ["Llama-3 8B", system])
+
+
+LOADS = (1, 2, 4, 7, 10, 12, 14, 16, 20, 24, 32)
+
+
+def curve(slope: float, plateau: float, wobble: float = 0.0) -> dict[float, Throughput]:
+    return {
+        load: Throughput(load, min(slope * load, plateau) * (1 + wobble * (-1) ** i))
+        for i, load in enumerate(LOADS)
+    }
+
+
+@pytest.mark.parametrize("wobble", [0.0, 0.02])
+@pytest.mark.parametrize("knee", [3.0, 8.5, 12.0, 18.0])
+def test_the_knee_of_a_curve_is_found(knee: float, wobble: float) -> None:
+    found = fitted(curve(0.98, 0.98 * knee, wobble))
+    assert found.point == pytest.approx(knee, rel=1e-6 if not wobble else 0.05)
+    assert found.slope == pytest.approx(0.98, rel=2 * wobble + 1e-6)
+    if not wobble:
+        assert found.operating_range == tuple(load for load in LOADS if load <= knee)
+
+
+def test_arrivals_that_are_not_those_of_the_nominal_load_do_not_move_the_range() -> None:
+    many = {load: Throughput(1.1 * load, min(1.1 * load, 12.0)) for load in LOADS}
+    found = fitted(many)
+    assert found.point == pytest.approx(12.0)
+    assert found.operating_range == (1, 2, 4, 7, 10)  # 12 are 13.2 in fact
+
+
+def test_a_curve_that_grows_to_its_end_has_no_plateau() -> None:
+    found = fitted({load: Throughput(load, 0.97 * load) for load in LOADS})
+    assert (found.plateau, found.point) == (None, None)
+    assert found.operating_range == LOADS
+
+
+def test_one_load_beyond_saturation_is_enough_where_it_loses_much() -> None:
+    found = fitted({2: Throughput(2, 2), 7: Throughput(7, 7), 12: Throughput(12, 9)})
+    assert found.point == pytest.approx(9.0)
+    assert found.operating_range == (2, 7)
+    with pytest.raises(ValueError, match="two loads at least"):
+        fitted({2: Throughput(2, 2)})
+
+
+def test_repeats_are_averaged_before_loads_are() -> None:
+    records = [record(1, ttft=10), record(4, ttft=30), record(4, ttft=50, repeat=1)]
+    records += [record(1, "vllm", ttft=40), record(4, "vllm", ttft=90)]
+    found = compared(of(records, MODEL, "vllm"), of(records, MODEL, "blink"), latency("ttft", "p99"), (1, 4))
+    assert found is not None
+    assert found.second == pytest.approx(math.sqrt(10 * 40))
+    assert found.first == pytest.approx(math.sqrt(40 * 90))
+    assert found.ratio == pytest.approx(3.0)
+    assert found.is_of_one_run
+
+
+def test_servers_are_compared_within_the_run_that_measured_both() -> None:
+    blink = [record(1, call="a", ttft=10), record(1, call="b", ttft=20)]
+    together, apart = record(1, "vllm", "b", ttft=40), record(1, "vllm", "c", ttft=60)
+    figure = latency("ttft", "p50")
+    found = compared({1: [together, apart]}, {1: blink}, figure, (1,))
+    assert found is not None
+    assert (found.first, found.second, found.is_of_one_run) == (pytest.approx(40), pytest.approx(20), True)
+    alone = compared({1: [apart]}, {1: blink}, figure, (1,))
+    assert alone is not None
+    assert (alone.first, alone.second, alone.is_of_one_run) == (pytest.approx(60), pytest.approx(15), False)
+
+
+def test_a_load_that_one_of_them_lacks_is_in_neither_mean() -> None:
+    figure = latency("ttft", "p50")
+    found = compared({1: [record(1, ttft=40)]}, {1: [record(1, ttft=10)], 9: [record(9)]}, figure, (1, 9))
+    assert found is not None
+    assert (found.rates, found.second) == ((1,), pytest.approx(10))
+    assert compared({}, {1: [record(1)]}, figure, (1,)) is None
+
+
+def test_p999_is_told_of_a_thousand_values() -> None:
+    assert latency("ttft", "p99.9")(record(1, n=999)) is None
+    assert latency("ttft", "p99.9")(record(1, n=1000)) == 100.0
+    assert latency("itl", "p99.9")(record(1, n=100)) == 9.0  # of 40,000 gaps
+
+
+def test_requests_that_were_not_completed_are_longer_than_any() -> None:
+    two_of_200 = record(1, complete=198)
+    assert latency("ttft", "p99")(two_of_200) == 100.0
+    three_of_200 = record(1, complete=197)
+    assert latency("ttft", "p99")(three_of_200) == math.inf
+    assert latency("ttft", "p95")(three_of_200) == 100.0
+    assert latency("tpot", "p50")(record(1, complete=0)) == math.inf
+    assert latency("itl", "p99")(three_of_200) == 9.0
+    assert latency("ttft", "mean")(record(1, complete=0)) is None
+
+
+def test_the_serviceable_load_is_the_highest_that_keeps_95_percent() -> None:
+    twice = [record(8, completed=7.7), record(8, completed=7.5, repeat=1)]
+    records = [record(4), *twice, record(12, completed=11.3)]
+    assert serviceable_load(of(records, MODEL, "blink")) == 8
+    assert serviceable_load({4: [record(4, completed=3.7)]}) is None
+
+
+def test_energy_without_what_an_idle_gpu_draws() -> None:
+    assert joules(record(1)) == 0.3
+    assert joules_without_idle(record(1)) == pytest.approx(0.3 * (300 - 75) / 300)
+    assert joules_without_idle(record(1) | {"idle_watts": None}) is None
+
+
+def test_a_mean_lacks_no_repeat() -> None:
+    whole, short = record(1, n=1000), record(1, n=500, repeat=1)
+    assert mean([whole, short], latency("ttft", "p99.9")) is None
+    assert mean([], rate("completed_per_s")) is None
+
+
+SWEPT = [
+    record(load, name, completed=min(load, most), ttft=ttft * load)
+    for name, most, ttft in (("blink", 12.0, 10), ("vllm", 10.0, 20))
+    for load in (3, 6, 9, 12, 15, 18)
+]
+
+
+def test_table_6_is_of_blinks_operating_range() -> None:
+    text = evaluation.markdown(SWEPT, ["table-6"])
+    loads, ttft, tpot, completed = ours(text, "blink")
+    assert loads == "3, 6, 9, 12"
+    assert ttft == f"{10 * (3 * 6 * 9 * 12) ** 0.25:.1f} [1.00]"
+    assert completed == "12.0 [1.00]"
+    assert ours(text, "vllm") == [loads, f"{20 * (3 * 6 * 9 * 12) ** 0.25:,.0f} [2.00]", tpot, "10.0 [0.83]"]
+    assert ours(text, "vllm-1024")[0] == "not run"
+    assert ours(text, "paper: vLLM") == ["up to 12", "1,309.6 [2.00]", "24.2 [1.60]", "9.12 [0.77]"]
+
+
+def test_ratios_of_several_runs_have_a_star() -> None:
+    others = [record(load, "vllm-1024", "b", ttft=10.0 * load) for load in (3, 6, 9, 12)]
+    assert ours(evaluation.markdown([*SWEPT, *others], ["table-6"]), "vllm-1024")[1].endswith("[1.00]*")
+
+
+def test_throughput_is_that_at_saturation() -> None:
+    text = evaluation.markdown(SWEPT, ["table-b2"])
+    assert ours(text, "blink")[1:] == ["4,800 [1.00]", "12,000 [1.00]"]
+    assert ours(text, "paper: Blink")[1:] == ["3,880 [1.00]", "595 [1.00]"]
+
+
+def test_every_row_of_percentiles_says_what_it_is_of() -> None:
+    records = [record(3, n=150), record(28, n=1200)]
+    text = evaluation.markdown(records, ["percentiles"]).split("**Phi-4 15B**")[0]
+    few, many = rows(text)
+    assert few[:4] == ["3", "isolated", "blink", "a"]
+    assert few[4:10] == ["150", "100", "100", "100", "100", "-"]
+    assert many[4:10] == ["1,200", "100", "100", "100", "100", "100"]
+    assert few[16] == "60,000"  # gaps
+
+
+def test_points_that_failed_say_why() -> None:
+    key = Key("sweep", "vllm", MODEL, 3.0, 0, "isolated")
+    failed = record_of(key, "a", "failed", {"reason": "vllm did not start:\nout of memory"})
+    text = evaluation.markdown([failed], ["throughput"])
+    assert "failed: vllm did not start: out of memory" in text
+
+
+def interference(variant: str, load: float, completed: float, **more: Any) -> list[Record]:
+    alone = record(load, variant, part="interference", ttft=100)
+    among = record(load, variant, part="interference", condition="others", completed=completed, **more)
+    return [alone, among]
+
+
+def test_table_7_compares_a_server_with_itself_alone() -> None:
+    records = [*SWEPT, *interference("vllm", 6, 2.4, ttft=700, complete=199)]
+    records += interference("blink-apart", 6, 6.0, ttft=100)
+    text = evaluation.markdown(records, ["table-7"])
+    found = {row[1]: row[3:] for row in rows(text) if row[0] == "Llama-3 8B" and row[2] == "the other cores"}
+    assert found["vllm"] == [
+        "6", "700 [7.00]", "10.0 [1.00]", "2.40 [0.40]", "0 of 200, 0 unfinished; 1 of 200, 1 unfinished"
+    ]  # fmt: skip
+    assert found["blink-apart"][1] == "100 [1.00]"
+    assert found["blink"][0] == "not run"
+    own = [row for row in rows(text) if row[:3] == ["Llama-3 8B", "vllm", "the server's own cores"]]
+    assert own[0][3] == "not run"
+
+
+def test_a_server_that_completes_nothing_has_no_p99_and_retains_nothing() -> None:
+    model, load = evaluation_interference.FIGURE_1
+    records = [each | {"model": model} for each in interference("vllm", load, 0.0, complete=0)]
+    in_table = [
+        row[4:7]
+        for row in rows(evaluation.markdown(records, ["table-7"]))
+        if row[1:4] == ["vllm", "the other cores", "4"]
+    ]
+    assert in_table == [["unbounded", "unbounded", "0.00 [0.00]"]]
+    (figure,) = [
+        row
+        for row in rows(evaluation.markdown(records, ["figure-1"]))
+        if row[:2] == ["vllm", "the other cores"]
+    ]
+    assert figure[2:5] == ["4.00", "0.00", "0.00"]
+    assert figure[5] == "0 of 200, 0 unfinished; 200 of 200, 200 unfinished"
+
+
+def test_loads_beyond_blinks_operating_range_are_not_in_table_7() -> None:
+    records = [*SWEPT, *interference("vllm", 6, 6.0), *interference("vllm", 18, 1.0)]
+    text = evaluation.markdown(records, ["table-7"])
+    assert next(row for row in rows(text) if row[:3] == ["Llama-3 8B", "vllm", "the other cores"])[3] == "6"
+
+
+def test_the_papers_ratios_are_those_of_its_figures() -> None:
+    """A figure of Table 6 or 7 that was typed wrongly does not fit the ratios that the paper prints."""
+    for model, systems in PAPER["Table 7"].items():
+        for system, row in systems.items():
+            for name in ("ttft", "tpot"):
+                alone = PAPER["Table 6"][model][system][f"{name}_p99"]
+                assert row[f"{name}_p99"] / alone == pytest.approx(row[f"{name}_ratio"], rel=0.01)
+            alone = PAPER["Table 6"][model][system]["completed"]
+            assert row["completed"] / alone == pytest.approx(row["completed_ratio"], abs=0.015)
+
+
+def test_without_results_everything_of_ours_is_not_run() -> None:
+    program = [sys.executable, str(ROOT / "scripts" / "bench" / "evaluation.py")]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+    assert done.returncode == 0, done.stderr
+    titles = [line[3:] for line in done.stdout.splitlines() if line.startswith("## ")]
+    assert titles == [title for title, _ in evaluation.TABLES.values()]
+    sections = done.stdout.split("## ")[1:]
+    assert all("not run" in section for section in sections)
