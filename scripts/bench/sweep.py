@@ -49,7 +49,7 @@ from bench.sweep_plan import (  # noqa: E402
     starts_s,
     units_of,
 )
-from bench.sweep_records import Results, left  # noqa: E402
+from bench.sweep_records import Results, given_up, left  # noqa: E402
 from bench.sweep_run import run  # noqa: E402
 from bench.tenants import LEAST_CORES  # noqa: E402
 
@@ -82,22 +82,23 @@ def units(arguments: argparse.Namespace) -> list[Unit]:
     return [unit for block in blocks for unit in units_of(block, lambda _: times)]
 
 
-def listing(plan: Sequence[Unit], results: Results, minutes: float) -> str:
-    """What is done of each block, and what is left with the minutes that it takes at most."""
+def listing(plan: Sequence[Unit], results: Results) -> str:
+    """What is done of each block, and what is left; points that failed for good are done, and counted."""
     rows = []
     waiting = left(plan, results.records)
+    lost = given_up(results.records)
     for block in dict.fromkeys(unit.block for unit in plan):
         mine = [unit for unit in plan if unit.block == block]
         rest = [unit for unit in waiting if unit.block == block]
         rates = ", ".join(f"{unit.points[0].key.rate:g}" for unit in rest)
         told = f"left at {rates} requests/s" if rest else "done"
+        n_lost = sum(point.key in lost for unit in mine for point in unit.points)
+        failed = f", {n_lost} points failed" if n_lost else ""
         servers = "+".join(block.variants)
         where = "" if block.part == SWEEP else f" ({', '.join(block.conditions)})"
-        rows.append(
-            f"{block.part} {block.model} {servers}{where}: {len(mine) - len(rest)} of {len(mine)}, {told}"
-        )
-    runs, run_minutes = runs_for(waiting, 60 * minutes)
-    return "\n".join([*rows, f"left: {runs} runs of {minutes:g} min, in all {run_minutes:.0f} min at most"])
+        done = f"{len(mine) - len(rest)} of {len(mine)}"
+        rows.append(f"{block.part} {block.model} {servers}{where}: {done}, {told}{failed}")
+    return "\n".join(rows)
 
 
 def runs_for(waiting: Sequence[Unit], seconds: float) -> tuple[int, float]:
@@ -183,7 +184,10 @@ def main() -> None:
     arguments = parse()
     wanted = units(arguments)
     if arguments.list:
-        print(listing(wanted, Results(arguments.results, arguments.earlier), arguments.minutes))
+        results = Results(arguments.results, arguments.earlier)
+        runs, minutes = runs_for(left(wanted, results.records), 60 * arguments.minutes)
+        print(listing(wanted, results))
+        print(f"left: {runs} runs of {arguments.minutes:g} min, in all {minutes:.0f} min at most")
         return
     needs_vllm = any(VARIANTS[name].server == "vllm" for unit in wanted for name in unit.block.variants)
     if needs_vllm and arguments.vllm is None:
@@ -203,7 +207,7 @@ def main() -> None:
             )
         )
         run(wanted, results, machine, began + 60 * arguments.minutes, time.monotonic)
-    print(listing(wanted, results, arguments.minutes))
+    print(listing(wanted, results))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -69,20 +70,19 @@ def record_of(key: Key, call: str, status: str, found: dict[str, Any]) -> Record
     return {**asdict(key), "call": call, "status": status, **found}
 
 
-def is_done(unit: Unit, records: Iterable[Record]) -> bool:
+def given_up(records: Iterable[Record]) -> set[Key]:
+    """Points that failed so often that they are not tried again."""
+    failures = Counter(key_of(record) for record in records if record["status"] == FAILED)
+    return {key for key, times in failures.items() if times >= ATTEMPTS}
+
+
+def is_done(unit: Unit, records: Sequence[Record]) -> bool:
     """Whether one call has measured every point of the unit that has not failed for good."""
-    keys = {point.key for point in unit.points}
+    wanted = {point.key for point in unit.points} - given_up(records)
     measured: dict[str, set[Key]] = {}
-    failures = dict.fromkeys(keys, 0)
     for record in records:
-        key = key_of(record)
-        if key not in keys:
-            continue
         if record["status"] == MEASURED:
-            measured.setdefault(record["call"], set()).add(key)
-        else:
-            failures[key] += 1
-    wanted = {key for key in keys if failures[key] < ATTEMPTS}
+            measured.setdefault(record["call"], set()).add(key_of(record))
     return not wanted or any(wanted <= of_call for of_call in measured.values())
 
 

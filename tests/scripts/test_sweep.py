@@ -133,6 +133,7 @@ def test_a_point_that_fails_is_tried_once_more_in_another_run(tmp_path: Path) ->
         measured(units(), path, laboratory, STARTS_S + 6 * POINT_S)
         tried.append(laboratory.did.count(("vllm", 2.0)))
     assert tried == [1, 1, 0]
+    assert sweep.listing(units(), Results(path)).endswith("3 of 3, done, 1 points failed")
     failures = [record for record in read_records(path) if record["status"] == FAILED]
     assert [(record["rate"], record["reason"]) for record in failures] == [(2.0, "it broke")] * 2
 
