@@ -168,6 +168,7 @@ class Running:
             "tenants": others and others.result,
             "server": {
                 "command": self._server.shown_command(),
+                "version": self._server.version(),
                 "start_s": self._server.start_s,
                 "cores": list(self._arguments.server_cores),
                 "frontend_cores": list(self._arguments.frontend_cores or ()),

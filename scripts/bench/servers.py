@@ -74,6 +74,10 @@ class Server:
         """For records, which say nothing of the machine's directories."""
         return [Path(word).name if Path(word).is_absolute() else word for word in self.command]
 
+    def version(self) -> str | None:
+        """Of a server that is not of this checkout; None where it does not say so."""
+        return None
+
     def watched(self) -> list[str]:
         """For --watch-pid."""
         return [f"server={self.process.pid}"]
@@ -174,7 +178,7 @@ class Vllm(Server):
     def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
         if arguments.vllm is None:
             raise SystemExit("--server vllm needs --vllm: an archive of an installed vLLM, or its directory")
-        site = unpacked(arguments.vllm)
+        self.site = site = unpacked(arguments.vllm)
         has_agents = "agents" in arguments.part.split(",")
         cache = (
             ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
@@ -197,6 +201,10 @@ class Vllm(Server):
             "--max-model-len", str(CONTEXT) if has_agents else "8192",
             "--max-num-seqs", "128", "--gpu-memory-utilization", "0.85", *cache,
         ]  # fmt: skip
+
+    def version(self) -> str | None:
+        found = next(self.site.glob("vllm-*.dist-info"), None)
+        return found and found.name.removeprefix("vllm-").removesuffix(".dist-info")
 
 
 def unpacked(path: Path) -> Path:

@@ -183,17 +183,17 @@ def main() -> None:
     began = time.monotonic()
     arguments = parse()
     wanted = units(arguments)
-    if arguments.list:
-        results = Results(arguments.results, arguments.earlier)
-        runs, minutes = runs_for(left(wanted, results.records), 60 * arguments.minutes)
+    results = Results(arguments.results, arguments.earlier)
+    waiting = left(wanted, results.records)
+    if arguments.list or not waiting:
+        runs, minutes = runs_for(waiting, 60 * arguments.minutes)
         print(listing(wanted, results))
         print(f"left: {runs} runs of {arguments.minutes:g} min, in all {minutes:.0f} min at most")
         return
-    needs_vllm = any(VARIANTS[name].server == "vllm" for unit in wanted for name in unit.block.variants)
+    needs_vllm = any(VARIANTS[name].server == "vllm" for unit in waiting for name in unit.block.variants)
     if needs_vllm and arguments.vllm is None:
         raise SystemExit("the plan has vLLM: give --vllm, or --variants without it")
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    results = Results(arguments.results, arguments.earlier)
     with tempfile.TemporaryDirectory(prefix="blink-sweep-") as scratch:
         machine = Machine(
             Setting(

@@ -44,9 +44,9 @@ class Results:
         self.records = [record for other in earlier for record in read_records(other)]
         if path.exists():
             self.records += read_records(path)
-            cut_torn_line(path)
 
     def append(self, record: Record) -> None:
+        cut_torn_line(self._path)  # or the record would be its end
         with self._path.open("a") as file:
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -55,7 +55,7 @@ class Results:
 
 
 def cut_torn_line(path: Path) -> None:
-    data = path.read_bytes()
+    data = path.read_bytes() if path.exists() else b""
     whole = data.rfind(b"\n") + 1
     if whole < len(data):
         os.truncate(path, whole)

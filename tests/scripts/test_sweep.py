@@ -286,6 +286,7 @@ def stand_in(directory: Path) -> Path:
     """A directory that looks like an installed vLLM, whose server answers every request."""
     package = directory / "site" / "vllm" / "entrypoints" / "openai"
     package.mkdir(parents=True)
+    (directory / "site" / "vllm-0.26.0.dist-info").mkdir()
     source = STAND_IN.format(tests=str(ROOT / "tests" / "blink" / "bench"))
     (package / "api_server.py").write_text(source)
     return directory / "site"
@@ -321,9 +322,11 @@ def test_both_servers_are_measured_and_interference_beside_isolation(tmp_path: P
         assert record["commit"] == "abc"
         assert (record["tenants"] is not None) == (record["condition"] == "others")
         assert bool(record["point"]["antagonist_work"]) == (record["condition"] == "own")
+    versions = {record["variant"]: record["server"]["version"] for record in records}
+    assert versions == {"blink": None, "vllm": "0.26.0"}
     assert str(tmp_path) not in json.dumps(records)  # a result says nothing of the machine's directories
     assert str(ROOT) not in json.dumps(records)
     again = program(*flags)
     assert again.returncode == 0, again.stderr
-    assert "is ready" not in again.stdout
+    assert again.stdout.endswith("left: 0 runs of 30 min, in all 0 min at most\n")
     assert len(read_records(tmp_path / "r")) == len(records)
