@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bench.curves import compared, latency, of, rate, unfinished
+from bench.curves import compared, latency, of, pair, rate, unfinished
 from bench.evaluation_summary import Points, cell, operating_range
 from bench.markdown import NONE, NOT_RUN, exact, number, table, with_ratio
 from bench.sweep_plan import INTERFERENCE, ISOLATED, OTHERS, OWN
@@ -82,10 +82,12 @@ def _ours(records: Sequence[Record], model: str, variant: str, condition: str) -
 
 def failed(alone: Points, among: Points, loads: Iterable[float]) -> str:
     """Requests of whole windows that were not completed, of all; and those of them that ran out of time."""
-    told = []
-    for points in (alone, among):
-        records = [record for load in loads for record in points.get(load, [])]
-        lost = sum(record["point"]["requests_failed"] for record in records)
-        late = sum(map(unfinished, records))
-        told.append(f"{lost} of {sum(record['trace']['requests'] for record in records)}, {late} unfinished")
-    return "; ".join(told)
+    pairs = [pair(alone.get(load, []), among.get(load, [])) for load in loads]
+    sides = ([one.first for one in pairs], [one.second for one in pairs])
+    return "; ".join(_lost([record for records in side for record in records]) for side in sides)
+
+
+def _lost(records: Sequence[Record]) -> str:
+    failures = sum(record["point"]["requests_failed"] for record in records)
+    requests = sum(record["trace"]["requests"] for record in records)
+    return f"{failures} of {requests}, {sum(map(unfinished, records))} unfinished"
