@@ -17,7 +17,7 @@ import numpy as np
 from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, poisson
 
 LEAST_REQUESTS = 100  # measured ones of a point
-LEAST_WINDOW_S, MOST_WINDOW_S = 40.0, 90.0
+LEAST_WINDOW_S, MOST_WINDOW_S = 30.0, 90.0
 DEEP_REQUESTS, DEEP_WINDOW_S = 1000, 60.0  # a window that measures so many in so short a time does: for p99.9
 SEED = 1
 LONGEST_ANSWER = CHAT_OUTPUT.high  # tokens
@@ -104,6 +104,9 @@ SWEEPS = {  # requests/s, from idle to past saturation; those of the second tabl
 }
 REPEATED = {"llama-3-8b": (6, 15), "qwen3-30b-a3b": (3, 6)}
 CACHED_RATES = (3, 9, 15, 18)
+SHORT_STEPS = {  # three rates of each, for vLLM with steps of 1,024 tokens
+    "llama-3-8b": (3, 9, 15), "qwen3-30b-a3b": (2, 4, 6), "phi-4": (2, 7, 12), "qwen3-32b": (1.5, 2, 4)
+}  # fmt: skip
 PAIR = ("blink-apart", "vllm")
 BLOCKS = (
     *(Block(SWEEP, name, BOTH, SWEEPS[name], REPEATED[name]) for name in ("llama-3-8b", "qwen3-30b-a3b")),
@@ -119,7 +122,7 @@ BLOCKS = (
     Block(INTERFERENCE, "llama-3-8b", ("blink",), (6,), conditions=(ISOLATED, OTHERS, OWN)),
     Block(INTERFERENCE, "llama-3-8b", PAIR, (6,), conditions=(ISOLATED, OWN)),
     Block(SWEEP, "llama-3-8b", ("blink-cache", "vllm-cache"), CACHED_RATES),
-    *(Block(SWEEP, name, ("vllm-1024",), rates) for name, rates in SWEEPS.items()),
+    *(Block(SWEEP, name, ("vllm-1024",), rates) for name, rates in SHORT_STEPS.items()),
 )
 
 

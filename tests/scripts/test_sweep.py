@@ -198,7 +198,9 @@ def test_the_plan_has_what_the_evaluation_needs() -> None:
     for model, least in (("llama-3-8b", 8), ("qwen3-30b-a3b", 8), ("phi-4", 3), ("qwen3-32b", 3)):
         assert len(swept[model, "blink"].rates) >= least
         assert swept[model, "blink"] == swept[model, "vllm"]  # of one run
-        assert swept[model, "vllm-1024"].rates == swept[model, "vllm"].rates
+        short_steps = swept[model, "vllm-1024"].rates
+        assert len(short_steps) >= 3
+        assert set(short_steps) <= set(swept[model, "vllm"].rates)
         assert swept[model, "blink"].rates[-1] > 1.5 * PACES[model].saturation
     assert len(swept["llama-3-8b", "blink"].repeated) == 2
     disturbed = [block for block in BLOCKS if OTHERS in block.conditions]
