@@ -8,6 +8,7 @@
 #include "kv_event_log.h"
 #include "life.h"
 #include "requests.h"
+#include "scan.h"
 #include "staging.h"
 #include "steps.h"
 #include "tables.h"
@@ -150,18 +151,12 @@ class Intake : private Tables {
     p_.sync();
   }
 
-  // Scans all words with relaxed loads, several at once, then acquires only the words that changed; of these it takes
-  // all, or only submissions that are `older` than the newest of their lease in this claim. Nonzero if this thread
-  // found a submission.
+  // Takes the words that changed: all of them, or only submissions that are `older` than the newest of their lease in
+  // this claim. Nonzero if this thread found a submission.
   BLINK_FN uint32_t scan_requests(bool older) {
-    const uint64_t* words = c_.request_words;
     uint32_t claimed = 0;
-    for (uint32_t i = 2 * p_.thread(); i < c_.n_slots; i += 2 * p_.threads()) {
-      const Pair pair = p_.load_pair(words + i);
-      for (uint32_t k = 0; k < 2; ++k) {
-        if ((k ? pair.second : pair.first) != c_.seen[i + k]) claimed |= on_request_word(i + k, older);
-      }
-    }
+    scan_words(p_, c_.request_words, c_.seen, c_.n_slots,
+               [&](uint32_t slot) { claimed |= on_request_word(slot, older); });
     return claimed;
   }
 
