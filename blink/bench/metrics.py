@@ -78,7 +78,7 @@ def tpot_with_first_ms(outcome: Outcome) -> float:
 
 
 def summary(values: Ms) -> dict[str, float] | None:
-    """How many there are (n), and their mean, percentiles and max, in ms; None without values."""
+    """How many there are (n), and their mean, percentiles and max, in their unit; None without values."""
     if len(values) == 0:
         return None
     result = {"n": len(values), "mean": float(values.mean())}
