@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from blink.flags import count
 from gpu_backend.backend import Backend
 from gpu_backend.schedulers.base import SchedulerKind
 from gpu_backend.schedulers.host_driven import HostDrivenScheduler
@@ -26,6 +27,30 @@ SEED = 20
 # have one token more than it should: with none its end would be foreseen, and more would look like a slow
 # scheduler.
 STRAY_TOKENS = 1
+
+
+@dataclass(frozen=True)
+class Design:
+    """A scheduler, and for how long its host keeps busy before each step besides: "blocking+1500", in us."""
+
+    kind: SchedulerKind
+    host_work_us: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}+{self.host_work_us}" if self.host_work_us else str(self.kind)
+
+
+def parse_design(text: str) -> Design:
+    """Raises ValueError."""
+    name, plus, work = text.partition("+")
+    if name not in list(SchedulerKind):
+        raise ValueError(f"'{text}' is no scheduler: there are {', '.join(SchedulerKind)}")
+    found = Design(SchedulerKind(name), count(work) if plus else 0)
+    if found.host_work_us and not found.kind.host_driven:
+        raise ValueError(
+            f"'{text}': no host takes part in the scheduler on the GPU, so none can slow it down"
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,14 +103,16 @@ class Runs:
         self._vocab = backend.config.vocab_size
         self._last_step = 0
 
-    def run(self, workload: Workload, wanted: list[list[int]] | None = None) -> Round:
+    def run(
+        self, workload: Workload, wanted: list[list[int]] | None = None, grammar: bytes | None = None
+    ) -> Round:
         """With the `wanted` answer of each request, it ends when it samples that one's last token: no
-        scheduler can foresee that.
+        scheduler can foresee that. With a `grammar`, all answers are held to it.
 
         Else each ends by its length. Answers are drawn at temperature 1: greedy ones repeat themselves.
         """
         stats, cpu_ns = self._backend.ring.stats(), self._cpu_ns()
-        streams = self._prepare(workload, wanted)
+        streams = self._prepare(workload, wanted, grammar)
         begin = time.perf_counter()
         for stream in streams:
             self._client.start(stream)
@@ -101,7 +128,9 @@ class Runs:
         zombies = self._backend.ring.stats()["zombie_rows"] - stats["zombie_rows"]
         return Round(seconds, [s.tokens for s in streams], steps, zombies, self._cpu_ns() - cpu_ns)
 
-    def _prepare(self, workload: Workload, wanted: list[list[int]] | None) -> list[Stream]:
+    def _prepare(
+        self, workload: Workload, wanted: list[list[int]] | None, grammar: bytes | None
+    ) -> list[Stream]:
         rng = np.random.default_rng((SEED, workload.requests, workload.prompt))
         streams = []
         for i in range(workload.requests):
@@ -110,7 +139,7 @@ class Runs:
             if wanted is not None:
                 fields["stop_ids"], length = [wanted[i][-1]], len(wanted[i]) + STRAY_TOKENS
             prompt = rng.integers(0, self._vocab, workload.prompt).tolist()
-            streams.append(self._client.prepare(prompt, length, **fields))
+            streams.append(self._client.prepare(prompt, length, grammar, **fields))
         return streams
 
     def _cpu_ns(self) -> int:
@@ -119,10 +148,12 @@ class Runs:
 
 
 @contextmanager
-def runs_under(backend: Backend, kind: SchedulerKind) -> Iterator[Runs]:
-    """The backend's engine with a scheduler of this kind."""
-    if backend.kind is not kind:
-        backend.change_scheduler(kind)
+def runs_under(backend: Backend, design: Design) -> Iterator[Runs]:
+    """The backend's engine with this scheduler."""
+    if backend.kind is not design.kind:
+        backend.change_scheduler(design.kind)
+    if isinstance(backend.scheduler, HostDrivenScheduler):
+        backend.scheduler.slow_down(design.host_work_us * 1000)
     assert isinstance(backend.ring, Region)  # the client maps it
     client = RingClient(backend.ring)
     try:

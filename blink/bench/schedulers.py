@@ -1,7 +1,8 @@
 """blink bench schedulers: what scheduling on the GPU is worth, on the same engine, graphs, policy and ring.
 
 Three host-driven schedulers are the comparison (kernels/scheduler/driven/README.md): blocking; pipelined,
-after Photon; async, after Hugging Face's asynchronous batching. Everything arrives through the ring.
+after Photon; async, after Hugging Face's asynchronous batching. Each of them can be slowed down, as their
+hosts are native code that does little. Everything arrives through the ring.
 """
 
 from __future__ import annotations
@@ -11,17 +12,27 @@ import datetime
 import importlib
 import json
 import shutil
+import string
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blink.bench.scheduler_runs import STRAY_TOKENS, Round, Runs, Workload, parse_workload, runs_under
+from blink.bench.scheduler_runs import (
+    STRAY_TOKENS,
+    Design,
+    Round,
+    Runs,
+    Workload,
+    parse_design,
+    parse_workload,
+    runs_under,
+)
 from blink.bench.step_figures import predicted_speedup, step_figures, strip, zombie_tax
 from blink.bench.tables import table
 from blink.files import CheckedPath, writable_directory, writable_file
@@ -30,6 +41,8 @@ from blink.model_directory import demo_directory, model_directory
 from gpu_backend.backend import Backend
 from gpu_backend.options import BackendOptions
 from gpu_backend.schedulers.base import SchedulerKind
+from nic_frontend.grammar.compiler import compiled
+from nic_frontend.grammar.expression import one_of, repeated
 
 DESCRIPTION = """Makespans of bursts, the parts of a decode step, and Photon's cost model, for the scheduler
 on the GPU and three on the host. On a CPU all of it is emulated: only comparing the tokens means anything."""
@@ -38,6 +51,7 @@ STEP_HEADS = (
     "zombies", "predicted", "observed", "same",
 )  # fmt: skip
 SPAN_HEADS = ("workload", "scheduler", "makespan s", "relative", "same")
+GRAMMAR_WORDS = 1 << 16  # that one may have; letters take a few dozen
 MAKESPANS = "64x128-32,64x512-64,32x1024-128,32x128-256"
 
 
@@ -55,10 +69,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="(default: auto)")
     parser.add_argument(
         "--schedulers",
-        type=checked(listed(SchedulerKind)),
-        default=list(SchedulerKind),
-        metavar="KIND,...",
-        help=f"(default: {','.join(SchedulerKind)})",
+        type=checked(listed(parse_design)),
+        default=[Design(kind) for kind in SchedulerKind],
+        metavar="KIND[+US],...",
+        help="a host that drives keeps busy for US microseconds more before each step; speed-ups are over "
+        f"blocking with as many (default: {','.join(SchedulerKind)})",
+    )
+    parser.add_argument(
+        "--constrained",
+        action="store_true",
+        help="measure the parts of a step once more, with all answers held to a grammar",
     )
     parser.add_argument(
         "--streams",
@@ -118,7 +138,7 @@ def serving(namespace: argparse.Namespace, scratch: Path) -> Iterator[Backend]:
             max_context=longest,
             max_batch=max(namespace.streams),
             random_weights=random,
-            scheduler=namespace.schedulers[0],
+            scheduler=namespace.schedulers[0].kind,
         )
     )
     backend.start()
@@ -139,30 +159,34 @@ def directory_of(model: str, scratch: Path) -> tuple[Path, bool]:
 
 def measure(namespace: argparse.Namespace, backend: Backend) -> dict[str, Any]:
     """Every scheduler in turn. The first one's answers are what the others' are compared with."""
-    bursts = [Workload(n, namespace.input, namespace.output) for n in namespace.streams]
+    workloads = [Workload(n, namespace.input, namespace.output) for n in namespace.streams]
+    bursts = [Burst(workload) for workload in workloads]
+    if namespace.constrained:
+        bursts += [Burst(workload, letters()) for workload in workloads]
+    spans = [Burst(workload) for workload in namespace.makespan]
     decode: list[dict[str, Any]] = []
     makespan: list[dict[str, Any]] = []
     strips: dict[str, Any] = {}
-    expected: dict[Workload, list[list[int]]] = {}
-    for kind in namespace.schedulers:
-        with runs_under(backend, kind) as runs:
-            for workload in (*bursts, *namespace.makespan):  # warms the paths up, too
-                answers = runs.run(workload).answers
-                expected.setdefault(workload, answers)
-            for workload in bursts:
-                row, last = decode_row(runs, workload, expected[workload], namespace.rounds)
-                decode.append({"scheduler": str(kind), "streams": workload.requests, **row})
-            one_clock = not kind.host_driven or backend.device.name == "cpu"
-            strips[kind] = strip(last.steps, bursts[-1].requests, one_clock)
-            for workload in namespace.makespan:
-                rounds = [runs.run(workload) for _ in range(namespace.rounds)]
-                seconds = sorted(r.seconds for r in rounds)
-                same = share_equal([r.answers for r in rounds], expected[workload])
+    expected: dict[Burst, list[list[int]]] = {}
+    for design in namespace.schedulers:
+        with runs_under(backend, design) as runs:
+            for burst in (*bursts, *spans):  # warms the paths up, too
+                answers = runs.run(burst.workload, grammar=burst.grammar).answers
+                expected.setdefault(burst, answers)
+            for burst in bursts:
+                row, last = decode_row(runs, burst, expected[burst], namespace.rounds)
+                decode.append(head_of(design, burst) | row)
+                if burst == Burst(workloads[-1]):
+                    one_clock = not design.kind.host_driven or backend.device.name == "cpu"
+                    strips[str(design)] = strip(last.steps, burst.workload.requests, one_clock)
+            for burst in spans:
+                rounds = [runs.run(burst.workload) for _ in range(namespace.rounds)]
+                same = share_equal([r.answers for r in rounds], expected[burst])
                 makespan.append(
                     {
-                        "scheduler": str(kind),
-                        "workload": str(workload),
-                        "seconds": seconds,
+                        "scheduler": str(design),
+                        "workload": str(burst.workload),
+                        "seconds": sorted(r.seconds for r in rounds),
                         "same_answers": same,
                     }
                 )
@@ -170,21 +194,44 @@ def measure(namespace: argparse.Namespace, backend: Backend) -> dict[str, Any]:
     return {"decode": decode, "makespan": makespan, "strips": strips}
 
 
-def decode_row(
-    runs: Runs, workload: Workload, expected: list[list[int]], n: int
-) -> tuple[dict[str, Any], Round]:
+@dataclass(frozen=True)
+class Burst:
+    """A workload, whose answers are all held to `grammar` where there is one."""
+
+    workload: Workload
+    grammar: bytes | None = None
+
+
+def letters() -> bytes:
+    """The grammar of letters and spaces without end, which every vocabulary has tokens of."""
+    return compiled(repeated(one_of(string.ascii_letters + " ")), GRAMMAR_WORDS)
+
+
+def head_of(design: Design, burst: Burst) -> dict[str, Any]:
+    """What a row of the parts of a step is of."""
+    return {
+        "scheduler": str(design),
+        "kind": design.kind,
+        "host_work_us": design.host_work_us,
+        "streams": burst.workload.requests,
+        "constrained": burst.grammar is not None,
+    }
+
+
+def decode_row(runs: Runs, burst: Burst, expected: list[list[int]], n: int) -> tuple[dict[str, Any], Round]:
     """Rounds whose requests end by a stop token that nobody foresees: the tax of running ahead is in."""
+    requests = burst.workload.requests
     wanted = [tokens[: last_new(tokens) + 1] for tokens in expected]
-    rounds = [runs.run(workload, wanted) for _ in range(n)]
+    rounds = [runs.run(burst.workload, wanted, burst.grammar) for _ in range(n)]
     steps = np.concatenate([r.steps for r in rounds])
     tokens = sum(len(answer) for r in rounds for answer in r.answers)
     seconds = sum(r.seconds for r in rounds)
     zombie_rows = sum(r.zombie_rows for r in rounds)
     row = {
-        **asdict(step_figures(steps, workload.requests)),
+        **asdict(step_figures(steps, requests)),
         "tokens_per_s": tokens / seconds,
-        "mean_tokens": tokens / (n * workload.requests),
-        "zombie_tax": zombie_tax(zombie_rows, tokens, workload.requests),
+        "mean_tokens": tokens / (n * requests),
+        "zombie_tax": zombie_tax(zombie_rows, tokens, requests),
         "host_cpu_us": sum(r.cpu_ns for r in rounds) / len(steps) / 1e3,
         "same_answers": share_equal([r.answers for r in rounds], wanted),
     }
@@ -204,10 +251,17 @@ def share_equal(rounds: list[list[list[int]]], expected: list[list[int]]) -> flo
 
 
 def add_speedups(decode: list[dict[str, Any]]) -> None:
-    """What the cost model says of each scheduler against blocking, and what was observed."""
-    blocking = {row["streams"]: row for row in decode if row["scheduler"] == SchedulerKind.BLOCKING}
+    """What the cost model says of each scheduler against blocking by a host as slow, and what was observed.
+
+    The scheduler on the GPU is compared with the blocking host that is not slowed down.
+    """
+
+    def load_of(row: dict[str, Any]) -> tuple[int, bool, int]:
+        return row["streams"], row["constrained"], row["host_work_us"]
+
+    blocking = {load_of(row): row for row in decode if row["kind"] == SchedulerKind.BLOCKING}
     for row in decode:
-        base = blocking.get(row["streams"])
+        base = blocking.get(load_of(row))
         if base is None:
             continue
         row["predicted"] = predicted_speedup(base["period_us"], row["period_us"], row["zombie_tax"])
@@ -241,7 +295,7 @@ def report(record: dict[str, Any]) -> str:
 
     steps = [
         [
-            row["streams"],
+            f"{row['streams']}{' constrained' * row['constrained']}",
             row["scheduler"],
             f"{row['forward_us'] / 1e3:.3f}",
             f"{row['sampling_us'] / 1e3:.3f}",
@@ -254,7 +308,7 @@ def report(record: dict[str, Any]) -> str:
             percent(row, "observed"),
             f"{100 * row['same_answers']:.1f}%",
         ]
-        for row in sorted(record["decode"], key=lambda row: row["streams"])
+        for row in sorted(record["decode"], key=lambda row: (row["constrained"], row["streams"]))
     ]
     first = {row["workload"]: row["seconds"] for row in record["makespan"][::-1]}
     spans = [

@@ -45,7 +45,8 @@ def draw_timeline(record: dict[str, Any], path: Path) -> None:
 
     strips = record["strips"]
     streams = max(row["streams"] for row in record["decode"])
-    busy = {row["scheduler"]: row["busy"] for row in record["decode"] if row["streams"] == streams}
+    free = [row for row in record["decode"] if not row.get("constrained")]  # the strips are of these
+    busy = {row["scheduler"]: row["busy"] for row in free if row["streams"] == streams}
     end = min(strip["engine"][-1][1] for strip in strips.values())
     figure, axes = pyplot.subplots(
         len(strips), 1, figsize=(11, 0.6 + 1.1 * len(strips)), sharex=True, squeeze=False

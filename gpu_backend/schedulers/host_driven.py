@@ -63,6 +63,10 @@ class HostDrivenScheduler:
         """Processor time that the scheduler's thread has used, waiting included."""
         return int(self._library.blink_driven_cpu_ns(self._handle))
 
+    def slow_down(self, work_ns: int) -> None:
+        """From now on its thread keeps busy for so long before each step, as a host with more to do would."""
+        self._library.blink_driven_slow_down(self._handle, work_ns)
+
     def close(self) -> None:
         if self._handle is not None:
             self._library.blink_driven_destroy(self._handle)
@@ -79,5 +83,6 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.blink_driven_wait.argtypes = [pointer, u32]
     library.blink_driven_cpu_ns.restype = ctypes.c_uint64
     library.blink_driven_cpu_ns.argtypes = [pointer]
+    library.blink_driven_slow_down.argtypes = [pointer, ctypes.c_uint64]
     library.blink_driven_destroy.argtypes = [pointer]
     return library

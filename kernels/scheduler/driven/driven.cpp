@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -29,7 +30,7 @@ struct blink_driven {
     {
       blink::Team team(1);
       blink::Pipeline pipeline(*runtime, design, config, tables, sets);
-      blink::DrivenPlatform platform(team, pipeline, *runtime);
+      blink::DrivenPlatform platform(team, pipeline, *runtime, work_ns);
       while (blink::Scheduler<blink::DrivenPlatform>(platform, config).run() == blink::Exit::kRelaunch) {
       }
     }
@@ -52,6 +53,7 @@ struct blink_driven {
   const blink::Design& design;
   const blink_tables tables;
   blink_step_set sets[BLINK_STEP_SETS];
+  std::atomic<uint64_t> work_ns{0};
   std::mutex mutex;
   std::condition_variable changed;
   bool stopped = false;
@@ -118,6 +120,10 @@ uint64_t blink_driven_cpu_ns(blink_driven* driven) {
   clockid_t clock;
   if (driven->stopped || pthread_getcpuclockid(driven->thread.native_handle(), &clock)) return driven->cpu_ns;
   return blink_driven::thread_ns(clock);
+}
+
+void blink_driven_slow_down(blink_driven* driven, uint64_t work_ns) {
+  driven->work_ns.store(work_ns, std::memory_order_relaxed);
 }
 
 void blink_driven_destroy(blink_driven* driven) {

@@ -30,6 +30,9 @@ int blink_driven_wait(blink_driven* driven, uint32_t timeout_ms);
 /* Processor time that the scheduler's thread has used, in nanoseconds: all of it, waiting included. */
 uint64_t blink_driven_cpu_ns(blink_driven* driven);
 
+/* From now on the thread keeps busy for so long before it launches a step, as a host loop with more to do would. */
+void blink_driven_slow_down(blink_driven* driven, uint64_t work_ns);
+
 /* Joins the thread: the scheduler must have stopped. */
 void blink_driven_destroy(blink_driven* driven);
 

@@ -3,6 +3,7 @@
 #ifndef BLINK_DRIVEN_PLATFORM_H
 #define BLINK_DRIVEN_PLATFORM_H
 
+#include <atomic>
 #include <chrono>
 
 #include "../host.h"
@@ -12,8 +13,9 @@ namespace blink {
 
 class DrivenPlatform : public HostMemoryModel {
  public:
-  DrivenPlatform(Team& team, Pipeline& pipeline, Runtime& runtime)
-      : HostMemoryModel(team, 0), pipeline_(pipeline), runtime_(runtime) {}
+  /* `work_ns`: what a slower host would do for each step besides, before it launches it. */
+  DrivenPlatform(Team& team, Pipeline& pipeline, Runtime& runtime, const std::atomic<uint64_t>& work_ns)
+      : HostMemoryModel(team, 0), pipeline_(pipeline), runtime_(runtime), work_ns_(work_ns) {}
 
   uint64_t now() const {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -22,7 +24,12 @@ class DrivenPlatform : public HostMemoryModel {
   uint32_t step_sets() const { return pipeline_.step_sets(); }
   bool shares_step_sets() const { return false; } /* until a copy has brought it, an output is anything (D3) */
   uint32_t launch_window() const { return ~0u; }  /* the device runtime's limit, not the host's */
-  int launch(uint64_t, uint32_t shape, uint32_t set) { return pipeline_.submit(shape, set); }
+  int launch(uint64_t, uint32_t shape, uint32_t set) {
+    const uint64_t end = now() + work_ns_.load(std::memory_order_relaxed);
+    while (now() < end) {
+    }
+    return pipeline_.submit(shape, set);
+  }
   int relaunch() { return 0; }
   void pause(bool idle) {
     if (idle) {
@@ -35,6 +42,7 @@ class DrivenPlatform : public HostMemoryModel {
  private:
   Pipeline& pipeline_;
   Runtime& runtime_;
+  const std::atomic<uint64_t>& work_ns_;
 };
 
 }  // namespace blink

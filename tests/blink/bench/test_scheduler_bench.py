@@ -12,10 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from blink import cli
-from blink.bench.scheduler_runs import Runs, Workload, parse_workload
+from blink.bench.scheduler_runs import Design, Runs, Workload, parse_design, parse_workload
+from blink.bench.schedulers import Burst, add_speedups, head_of
 from blink.bench.step_figures import predicted_speedup, step_figures, strip, zombie_tax
 from gpu_backend.abi import StepKind
 from gpu_backend.scheduler_abi import StepTrace
+from gpu_backend.schedulers.base import SchedulerKind
 
 
 def trace(
@@ -78,10 +80,57 @@ def test_a_workload_that_is_none_is_told(text: str, reason: str) -> None:
 def test_an_end_that_nobody_foresees_is_a_token_and_the_bound_one_behind_it() -> None:
     """So one that misses its stop token makes one token more, which a step that ran ahead makes anyway."""
     asked: list[tuple[int, list[int]]] = []
-    client: Any = SimpleNamespace(prepare=lambda prompt, n, **fields: asked.append((n, fields["stop_ids"])))
+    grammars: list[bytes | None] = []
+
+    def prepare(prompt: list[int], n: int, grammar: bytes | None, **fields: Any) -> None:
+        asked.append((n, fields["stop_ids"]))
+        grammars.append(grammar)
+
+    client: Any = SimpleNamespace(prepare=prepare)
     backend: Any = SimpleNamespace(config=SimpleNamespace(vocab_size=100))
-    Runs(backend, client)._prepare(Workload(2, 4, 8), [[1, 2, 3], [4]])
+    Runs(backend, client)._prepare(Workload(2, 4, 8), [[1, 2, 3], [4]], b"form")
     assert asked == [(4, [3]), (2, [4])]
+    assert grammars == [b"form"] * 2
+
+
+def test_a_design_is_a_scheduler_and_how_much_slower_its_host_is() -> None:
+    assert parse_design("blocking+1500") == Design(SchedulerKind.BLOCKING, 1500)
+    assert [str(parse_design(text)) for text in ("gpu", "async+20")] == ["gpu", "async+20"]
+    for text, reason in (("gpu+5", "none can slow it down"), ("slow", "no scheduler"), ("async+", "whole")):
+        with pytest.raises(ValueError, match=reason):
+            parse_design(text)
+
+
+def test_speed_ups_are_over_a_blocking_host_that_is_as_slow() -> None:
+    def row(text: str, period: float, constrained: bool = False) -> dict[str, Any]:
+        head = head_of(parse_design(text), Burst(Workload(8, 1, 1), b"form" if constrained else None))
+        return head | {"period_us": period, "zombie_tax": 0.0, "tokens_per_s": 1e6 / period}
+
+    rows = [row("gpu", 100), row("blocking", 125), row("blocking+50", 200), row("pipelined+50", 160)]
+    rows += [row("blocking", 250, True), row("gpu", 200, True), row("async+9", 130)]
+    add_speedups(rows)
+    assert [found.get("observed") for found in rows] == pytest.approx([1.25, 1, 1, 1.25, 1, 1.25, None])
+    assert rows[3]["predicted"] == pytest.approx(1.25)
+    assert "predicted" not in rows[6]
+
+
+@pytest.mark.slow
+def test_a_slower_host_takes_longer_for_a_step_and_grammars_hold(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    designs = "--schedulers=blocking,blocking+30000,pipelined+30000"
+    small = ["--streams=2", "--input=8", "--output=12", "--rounds=1", "--makespan=1x4-4", "--constrained"]
+    command = ["bench", "schedulers", "demo", "--device=cpu", designs, *small, f"--json={results}"]
+    assert cli.main(command) == 0
+    decode = json.loads(results.read_text())["decode"]
+    assert [(row["scheduler"], row["constrained"]) for row in decode] == [
+        (name, constrained)
+        for name in ("blocking", "blocking+30000", "pipelined+30000")
+        for constrained in (False, True)
+    ]
+    assert all(row["same_answers"] == 1 for row in decode)
+    assert all(row["turn_us"] >= 30000 for row in decode if row["host_work_us"])
+    slowed = [row for row in decode if row["scheduler"] == "blocking+30000"]
+    assert all(row["period_us"] >= 30000 + row["forward_us"] for row in slowed)
 
 
 @pytest.mark.slow

@@ -64,7 +64,8 @@ int main(int argc, char** argv) {
   std::thread scheduler([&] {
     blink::Team team(1);
     blink::Pipeline pipeline(runtime, *design, host.c, device.c.tables, device.c.sets);
-    blink::DrivenPlatform platform(team, pipeline, runtime);
+    const std::atomic<uint64_t> no_work{0};
+    blink::DrivenPlatform platform(team, pipeline, runtime, no_work);
     blink::Scheduler<blink::DrivenPlatform>(platform, host.c).run();
     stopped = true;
   });
