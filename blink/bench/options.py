@@ -20,7 +20,9 @@ from blink.bench.agents import (
 from blink.bench.conversations import NO_THINKING, Waits, think
 from blink.bench.cpu_time import Watched
 from blink.bench.histories import KINDS
+from blink.bench.levels import Level, levels
 from blink.bench.metrics import Slo, slo
+from blink.bench.presets import PRESETS
 from blink.bench.trace import CHAT_INPUT, CHAT_OUTPUT, Lengths
 from blink.files import writable_directory, writable_file
 from blink.flags import Flag, cores, count, ordinal, seconds
@@ -33,6 +35,7 @@ API_KEY_VARIABLE = "BLINK_BENCH_API_KEY"
 class ServeOptions:
     """Units are in the flags' texts below."""
 
+    preset: str | None = None
     rate: tuple[float, ...] | None = None
     concurrency: tuple[int, ...] | None = None
     conversations: tuple[int, ...] | None = None
@@ -61,6 +64,7 @@ class ServeOptions:
     session_turns: Lengths = SESSION_TURNS
     context: int = CONTEXT
     slo: Slo | None = None
+    levels: tuple[Level, ...] | None = None
     energy: bool = False
     gpu: int = 0
     watch: tuple[Watched, ...] | None = None
@@ -111,6 +115,9 @@ def _shown(value: object) -> str:
 
 
 LOAD = (
+    Flag("--preset", "preset", "NAME", "a load that others publish results of (below): lengths, streams or "
+         "rates, levels of service; flags that are given as well take the place of its own",
+         choices=tuple(PRESETS)),
     Flag("--rate", "rate", "R[,R...]", "open loop: Poisson arrivals at R requests/s, one window a rate",
          many(rate)),
     Flag("--concurrency", "concurrency", "N[,N...]",
@@ -124,7 +131,7 @@ LOAD = (
          many(count)),
     Flag("--input", "input", "LENGTHS",
          "tokens of prompts, in conversations of questions, of agents that arrive in a turn "
-         f"({NEW_TOKENS}): TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal length",
+         f"({NEW_TOKENS}): TOKENS, LOW-HIGH for a uniform length, or MEAN:SIGMA:LOW-HIGH for a lognormal one",
          trace.lengths),
     Flag("--output", "output", "LENGTHS",
          f"tokens of answers, written likewise, of agents {ANSWERS}", trace.lengths),
@@ -176,6 +183,8 @@ MEASUREMENT = (
     Flag("--slo", "slo", "BOUNDS", "goodput counts requests within all of them, for example "
          "'ttft:200 tpot:20 itl:100', milliseconds; tpot without the first token, itl the longest gap",
          lambda text: slo(text.split())),
+    Flag("--levels", "levels", "LEVELS", "say of each window whether it kept all of them, for example "
+         "'ttft:p99:2000 itl:p50:50', milliseconds; a failed request breaks them", levels),
     Flag("--energy", "energy", None, "measure the energy of a GPU in this machine", switch=True),
     Flag("--gpu", "gpu", "N", "whose energy, counted from 0", ordinal),
     Flag("--watch-pid", "watch", "NAME=PID[,PID]", "CPU time of processes and their descendants; several: "

@@ -29,7 +29,10 @@ NOTE_OF_ROUNDS = "tok/s, whole requests: from the end of each stream's first req
 def table(result: dict[str, Any]) -> str:
     """Everything a reader needs to judge the result: figures, failures, the client's own health."""
     points = result["points"]
-    parts = [f"{result['server']}, model {result['model']}, {result['began']}", _latencies(points), NOTES]
+    parts = [f"{result['server']}, model {result['model']}, {result['began']}"]
+    if preset := result.get("preset"):  # results of before have none
+        parts.append("{name}: as {source}; but {differs}".format(**preset))
+    parts += [_latencies(points), NOTES]
     if more := _more(points):
         parts += ["", more]
     if all(ROUNDS in point for point in points):
@@ -118,6 +121,11 @@ def _optional_columns(points: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]
         columns.append(("tok/s, whole requests", lambda point: _or_nan(point[ROUNDS])))
     if all("goodput_per_s" in point for point in points):
         columns.append(("within SLO/s", lambda point: point["goodput_per_s"]))
+    if all("levels" in point for point in points):
+        columns += [
+            (level, lambda point, level=level: "kept" if point["levels"][level] else "broken")
+            for level in points[0]["levels"]
+        ]
     if all("energy" in point for point in points):
         columns.append(("J/token", lambda point: point["energy"]["joules_per_token"] or float("nan")))
         columns.append(("W", lambda point: point["energy"]["mean_watts"]))

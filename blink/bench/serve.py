@@ -20,6 +20,7 @@ from blink.bench.cpu_time import seconds as cpu_seconds
 from blink.bench.energy import EnergyMeter
 from blink.bench.fleet import Fleet, Run, late_p99_ms
 from blink.bench.histories import KINDS
+from blink.bench.levels import judged
 from blink.bench.loads import Load, loads, warm_up
 from blink.bench.metrics import SERVICEABLE_RULE, measure, send_late_p99_ms, serviceable, tokens_between
 from blink.bench.options import (
@@ -33,6 +34,7 @@ from blink.bench.options import (
     OF_AGENTS,
     ServeOptions,
 )
+from blink.bench.presets import chosen_with, described, listing
 from blink.bench.prompts import MAX_PROMPT, WORDS_RANGE, Prompts
 from blink.bench.records import Target
 from blink.bench.sessions import measure_sessions
@@ -48,6 +50,7 @@ EPILOG = """examples:
   blink bench serve http://127.0.0.1:8000 --conversations 1,16,64 --input 256 --output 128
   blink bench serve http://127.0.0.1:8000 --agents 8,32 --duration 180 --drop 0.2
   blink bench serve http://127.0.0.1:8000 --concurrency 1,8,32,64 --input 1024 --output 256
+  blink bench serve http://127.0.0.1:8000 --preset inferencex-8k-1k --concurrency 4,16
   blink bench serve http://127.0.0.1:8000 --rate 8 --antagonists copy,map,sort,spawn --cores 0-11"""
 CONTACT_S = 10.0
 LATE_MS = 5.0  # p99 of a load process's event loop or of its sending, likewise
@@ -55,7 +58,7 @@ LATE_MS = 5.0  # p99 of a load process's event loop or of its sending, likewise
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
-    parser.epilog = EPILOG
+    parser.epilog = f"{EPILOG}\n\n{listing()}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("url", metavar="URL", help="of the server, with or without /v1")
     add_flags(parser, "load", ServeOptions, LOAD)
@@ -67,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(namespace: argparse.Namespace) -> int:
     chosen = given(namespace, FLAGS)
+    chosen = chosen_with(chosen.get("preset"), chosen)
     values: dict[str, Any] = {"api_key": os.environ.get(API_KEY_VARIABLE) or None}
     options = ServeOptions(**(values | (OF_AGENTS if "agents" in chosen else {}) | chosen))
     check(options)
@@ -91,7 +95,7 @@ def main(namespace: argparse.Namespace) -> int:
 def check(options: ServeOptions) -> None:
     """Raises CommandError for flags that do not go together, before anything is measured."""
     if sum(map(bool, (options.rate, options.concurrency, options.conversations, options.agents))) != 1:
-        raise CommandError("give one of --rate, --concurrency, --conversations and --agents")
+        raise CommandError("give one of --rate, --concurrency, --conversations and --agents, or a --preset")
     if options.conversations and len(options.each) not in (1, len(options.conversations)):
         raise CommandError("--each is one number, or as many as --conversations has")
     for name, longest in (("--input", options.input.high), ("--system", options.system)):
@@ -218,6 +222,7 @@ def run(target: Target, options: ServeOptions) -> dict[str, Any]:
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         "client": environment.describe(),
         "options": environment.plain(options),
+        "preset": described(options.preset),
         "traces": traces,
         "points": points,
         "interrupted": interrupted,
@@ -306,6 +311,8 @@ def window(fleet: Fleet, load: Load, options: ServeOptions, meter: EnergyMeter |
     else:
         ran = fleet.run(work, load.concurrency, *bounds, at_steady, at_end)
         point = measure(ran.outcomes, ran.steady_ns, options.slo)
+    if options.levels is not None:
+        point["levels"] = judged(point, options.levels)
     tokens = tokens_between(ran.outcomes, *ran.steady_ns)
     if meter is not None:
         point["energy"] = meter.result(tokens)

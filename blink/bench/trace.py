@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 ARRIVALS, INPUTS, OUTPUTS = 1, 2, 3  # each has its own random stream: a change of one leaves the others
 MAX_RESCALES = 100
 LENGTHS = re.compile(r"(\d+)(?::([0-9.]+):(\d+)-(\d+))?")
+UNIFORM = re.compile(r"(\d+)-(\d+)")
 
 
 @dataclass(frozen=True)
 class Lengths:
     """Lengths in tokens: lognormal with the mean `mean` and sigma `sigma`, within [low, high]; or fixed,
-    sigma 0.
+    sigma 0; or uniform, where every length from low to high is as likely.
 
     The mean 1019 of inputs and 463 of outputs is that of the Blink paper's ShareGPT v3 (section 6.1); the
     sigmas and bounds are this project's assumption, so every result carries its histogram.
@@ -30,9 +31,12 @@ class Lengths:
     sigma: float
     low: int
     high: int
+    is_uniform: bool = False
 
     def sample(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """(n,) lengths. Bounds move the mean, so the sample is scaled until its mean is `mean` again."""
+        if self.is_uniform:
+            return rng.integers(self.low, self.high + 1, n)
         raw = rng.lognormal(math.log(self.mean) - self.sigma**2 / 2, self.sigma, n)
         bounded = np.clip(raw, self.low, self.high)
         for _ in range(MAX_RESCALES):
@@ -43,7 +47,17 @@ class Lengths:
         return np.rint(bounded).astype(np.int64)
 
     def __str__(self) -> str:
+        if self.is_uniform:
+            return f"{self.low}-{self.high}"
         return str(self.mean) if self.sigma == 0 else f"{self.mean}:{self.sigma:g}:{self.low}-{self.high}"
+
+
+def fixed(tokens: int) -> Lengths:
+    return Lengths(tokens, 0.0, tokens, tokens)
+
+
+def uniform(low: int, high: int) -> Lengths:
+    return Lengths((low + high) // 2, 0.0, low, high, is_uniform=True)
 
 
 CHAT_INPUT = Lengths(1019, 1.0, 16, 3072)
@@ -51,16 +65,20 @@ CHAT_OUTPUT = Lengths(463, 0.8, 8, 1024)
 
 
 def lengths(text: str) -> Lengths:
-    """Of "1024", or of "MEAN:SIGMA:LOW-HIGH". Raises ValueError."""
-    match = LENGTHS.fullmatch(text)
-    if match is None:
-        raise ValueError(f"'{text}' is no length; write TOKENS, or MEAN:SIGMA:LOW-HIGH for a lognormal one")
-    mean = int(match[1])
-    if match[2] is None:
-        result = Lengths(mean, 0.0, mean, mean)
+    """Of "1024", of "LOW-HIGH", or of "MEAN:SIGMA:LOW-HIGH". Raises ValueError."""
+    if both := UNIFORM.fullmatch(text):
+        result = uniform(int(both[1]), int(both[2]))
+    elif match := LENGTHS.fullmatch(text):
+        mean = int(match[1])
+        result = fixed(mean)
+        if match[2] is not None:
+            result = Lengths(mean, float(match[2]), int(match[3]), int(match[4]))
     else:
-        result = Lengths(mean, float(match[2]), int(match[3]), int(match[4]))
-    if not 1 <= result.low <= mean <= result.high:
+        raise ValueError(
+            f"'{text}' is no length; write TOKENS, LOW-HIGH for a uniform one, or MEAN:SIGMA:LOW-HIGH for a "
+            "lognormal one"
+        )
+    if not 1 <= result.low <= result.mean <= result.high:
         raise ValueError(f"'{text}': 1 <= low <= mean <= high does not hold")
     return result
 
