@@ -51,16 +51,16 @@ def load(shape: str, device: str = "cuda", **changes: Any) -> Any:
     return model
 
 
-def answers(manager: Any, work: Workload, began: float) -> float:
+def answers(manager: Any, work: Workload, began: float, limit_s: float = LIMIT_S) -> float:
     """Seconds until the answers of `work` have arrived."""
     lengths = []
     while len(lengths) < work.requests:
         result = manager.get_result(timeout=1)
         if result is not None and result.is_finished():
             lengths.append(len(result.generated_tokens))
-        elif not manager.is_running() or time.monotonic() - began > LIMIT_S:
+        elif not manager.is_running() or time.monotonic() - began > limit_s:
             raise SystemExit(
-                f"{work}: {len(lengths)} answers after {LIMIT_S:g} s, or before its thread ended"
+                f"{work}: {len(lengths)} answers after {limit_s:g} s, or before its thread ended"
             )
     took = time.monotonic() - began
     if set(lengths) != {work.output}:
@@ -68,9 +68,13 @@ def answers(manager: Any, work: Workload, began: float) -> float:
     return took
 
 
-def makespan_s(manager: Any, work: Workload, seed: int) -> float:
+def prompts_of(work: Workload, seed: int) -> list[list[int]]:
     random = torch.Generator().manual_seed(seed)
-    prompts = torch.randint(100, 1000, (work.requests, work.prompt), generator=random).tolist()
+    return torch.randint(100, 1000, (work.requests, work.prompt), generator=random).tolist()
+
+
+def makespan_s(manager: Any, work: Workload, seed: int) -> float:
+    prompts = prompts_of(work, seed)
     began = time.monotonic()
     manager.add_requests(inputs=prompts, max_new_tokens=work.output)
     return answers(manager, work, began)

@@ -16,7 +16,12 @@ FUZZERS = [
     path for path in sorted((SCRIPTS / "fuzz").glob("*.py")) if "def main() -> int" in path.read_text()
 ]
 PROGRAMS = [*BENCHES, *FUZZERS, *(SCRIPTS / name for name in OTHERS)]
-TORCH = ("quality", "transformers_batching", "train_demo_model")  # which takes seconds to import
+TORCH = (
+    "quality",
+    "transformers_batching",
+    "transformers_busy",
+    "train_demo_model",
+)  # which takes seconds to import
 
 
 @pytest.mark.parametrize(
