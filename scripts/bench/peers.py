@@ -10,10 +10,10 @@ A model is a directory, or a name of scripts/bench/shapes with random weights of
 rate that every server can take, by antagonists on the server's cores), `conversations` (six turns behind a
 system prompt of 2048 tokens, 256 tokens in and 128 out, by users), `agents` (sessions of up to 32,768 tokens,
 by lanes; with it and the one before, vLLM runs with its prefix cache, else without), `burst` (so many prompts
-of 1024 tokens at once, and no more). The server starts once, on its own cores. Each part leaves one
-OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under "run" how the server was run.
-Servers on several GPUs of one machine may be disturbed together: with the same --begin, their windows under
-antagonists are in step.
+of 1024 tokens at once, and no more), and the presets of `blink bench serve`. The server starts once, on its
+own cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under
+"run" how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
+--begin, their windows under antagonists are in step.
 
 No tokenizer is in the measurement: prompts are token ids. vLLM runs without detokenizing, its text is empty
 (--skip-tokenizer-init); blink has to detokenize, for random weights with a made vocabulary whose every token
@@ -41,6 +41,7 @@ from bench.servers import Blink, Server, Vllm, make_model  # noqa: E402
 from bench.shape import SHAPES  # noqa: E402
 
 from blink.bench.antagonists import KINDS  # noqa: E402
+from blink.bench.presets import PRESETS  # noqa: E402
 from blink.flags import checked, cores  # noqa: E402
 
 CONCURRENCY = "1,8,32,64,128"
@@ -61,6 +62,7 @@ BURSTS = "64,128"
 USERS, EACH = "1,16,64", "8,2,1"  # conversations of each user, so that few users are asked often enough, too
 LANES = "8,32"
 PRIMED = 0.2  # of a window of agents, in which the histories that their lanes begin with are computed
+PRESET_DRAIN_S = 60.0  # the longest answers have 8,192 tokens
 OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
 WITH_PREFIXES = {"conversations", "agents"}  # parts whose prompts begin alike: vLLM's prefix cache is on
 SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
@@ -68,6 +70,9 @@ SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 
 def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[list[str], int]:
     """The load's flags, and in how many windows."""
+    if part in PRESETS and part not in DRAIN_S:
+        loads = (PRESETS[part].values.get(name) for name in ("rate", "concurrency"))
+        return [f"--preset={part}"], sum(len(load) for load in loads if load)
     rates = arguments.rates or (CALM_RATES if part == "interference" else RATES).get(model)
     if part in ("open", "interference") and rates is None:
         raise SystemExit(f"--rates is needed: none are known for the model {model}")
@@ -93,7 +98,7 @@ def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[li
 def measure(server: Server, part: str, model: str, arguments: argparse.Namespace) -> None:
     """One part. Leaves its JSON."""
     flags, windows = part_flags(part, model, arguments)
-    drain = DRAIN_S[part] if arguments.drain is None else arguments.drain
+    drain = DRAIN_S.get(part, PRESET_DRAIN_S) if arguments.drain is None else arguments.drain
     longest = arguments.window + drain + OVERHEAD_S
     if part == "interference" and arguments.begin is not None:
         flags.append(f"--every={longest:g}")
@@ -146,7 +151,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--part",
         default="closed",
-        help="closed, open, interference, conversations, agents, burst; several with commas",
+        help="closed, open, interference, conversations, agents, burst, or presets; several with commas",
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
     parser.add_argument(
@@ -188,7 +193,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     arguments = parse()
     parts = arguments.part.split(",")
-    if unknown := set(parts) - DRAIN_S.keys():
+    if unknown := set(parts) - DRAIN_S.keys() - PRESETS.keys():
         raise SystemExit(f"unknown part: {', '.join(unknown)}")
     shape, directory = SHAPES / f"{arguments.model}.json", Path(arguments.model)
     if not shape.exists() and not directory.is_dir():

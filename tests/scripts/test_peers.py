@@ -49,6 +49,19 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
     assert result["client"]["cores_allowed"] == [min(os.sched_getaffinity(0))]
 
 
+def test_a_preset_is_a_part(tmp_path: Path) -> None:
+    assert peers.part_flags("inferencex-8k-1k", "m", argparse.Namespace()) == (
+        ["--preset=inferencex-8k-1k"],
+        5,
+    )
+    flags = ("--part=silybench-128-128", "--window=2", "--bench-flag=--concurrency=1", "--drain=9")
+    done = run(tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "blink-demo-silybench-128-128.json").read_text())
+    assert result["preset"]["source"] == "silybench"
+    assert set(result["points"][0]["levels"]) == {"ttft:p99:2000", "itl:p50:50"}
+
+
 def test_what_is_open_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
     flags = ("--part=closed", "--concurrency=1", "--window=2", "--bench-flag=--warmup=0")
     done = run(tmp_path, *flags, "--drain=0")
