@@ -143,15 +143,15 @@ extern "C" __global__ void __launch_bounds__(BLINK_SCHEDULER_THREADS, 1)
 
 /* Answers the host's question, so that both clocks can be compared: told[0] is this GPU's time when `asked[0]` became
  * `n`. Both lie in host memory. grid (1), block (1). */
-extern "C" __global__ void blink_clock(const volatile unsigned long long* asked, volatile unsigned long long* told,
-                                       unsigned rounds) {
+extern "C" __global__ void blink_clock(const unsigned long long* asked, unsigned long long* told, unsigned rounds) {
   for (unsigned round = 1; round <= rounds; ++round) {
     const unsigned long long begin = now();
-    while (*asked < round) {
+    unsigned long long question;
+    do {
+      asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(question) : "l"(asked) : "memory");
       if (now() - begin > kPatienceNs) return;
-    }
+    } while (question < round);
     told[0] = now();
-    __threadfence_system();
-    told[1] = round;
+    asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(told + 1), "l"((unsigned long long)round) : "memory");
   }
 }
