@@ -89,7 +89,7 @@ def cache_blocks(works: list[Workload]) -> int:
 
 
 @contextmanager
-def running(model: Any, works: list[Workload], is_async: bool) -> Iterator[Any]:
+def running(model: Any, works: list[Workload], is_async: bool, step_tokens: int = BATCH) -> Iterator[Any]:
     """A manager whose thread has answered a request: with an empty queue asynchronous batching does not start
     in some versions (transformers issue 48303)."""
     longest = max(w.output for w in works)
@@ -99,7 +99,7 @@ def running(model: Any, works: list[Workload], is_async: bool) -> Iterator[Any]:
             use_cuda_graph=True,
             use_async_batching=is_async,
             allow_block_sharing=False,
-            max_batch_tokens=BATCH,
+            max_batch_tokens=step_tokens,
             block_size=BLOCK,
             num_blocks=cache_blocks(works),
         ),

@@ -39,6 +39,7 @@ from blink.flags import checked, count  # noqa: E402
 PROMPT = 16  # tokens; the article names none
 STRIP_US = 300_000.0  # of a timeline
 LOOKS, LOOK_S = 3, 1.0
+TOKENS_A_ROW = 2  # of a step at most: each token has a mask over the whole cache, which is copied
 SLOWEST_STEP_S = 0.2  # of those that are waited for
 
 Span = tuple[float, float]
@@ -126,7 +127,8 @@ def main() -> int:
     options = parser.parse_args()
     work = Workload(options.requests, PROMPT, options.tokens)
     (is_async,) = MODES[options.batching]
-    with running(load(options.model), [work], is_async) as manager:
+    step_tokens = TOKENS_A_ROW * work.requests
+    with running(load(options.model), [work], is_async, step_tokens) as manager:
         seconds, seen = measure(manager, work, not options.no_look)
     about = origin("schedulers", torch.cuda.get_device_name(), options.commit)
     record = about | {"model": options.model}
