@@ -37,24 +37,6 @@ static_assert(kGemvWarps * kCodeGemvSlots * sizeof(CodeGemvSlot) == kCodeGemvByt
 
 constexpr uint32_t kCodeGemvSumBytes = 128; /* of a chunk: the sums of 8 rows of x over each of up to 4 groups */
 
-/* Where the scales of a lane's columns lie, from its first chunk of a row on: a chunk's are a whole number of words
- * further on than those of the chunk before. Of kFp4By32, where a scale is a byte and rows begin at any, it is the word
- * around it. */
-template <ScaleForm Form>
-struct ScalePlace {
-  const uint32_t* word;
-  uint32_t byte;
-
-  /* `unit`: the first scale's number in the matrix. */
-  __device__ __forceinline__ ScalePlace(const CodeMatrix& w, uint64_t unit)
-      : word(static_cast<const uint32_t*>(w.scales) + (Form == kFp4By32 ? unit / 4 : unit)),
-        byte(Form == kFp4By32 ? unit % 4 : 0) {}
-  /* The scale, from its word. */
-  __device__ __forceinline__ uint32_t of(uint32_t raw) const {
-    return Form == kFp4By32 ? permute_bytes(raw, 0, byte | 0x4440) : raw;
-  }
-};
-
 /* The scales of a lane's two rows. */
 template <ScaleForm Form>
 struct ScalePlaces {
