@@ -7,6 +7,7 @@
 #include "ops/add_norm.h"
 #include "kernels/ops/attention/attention.h"
 #include "ops/embed.h"
+#include "kernels/ops/moe/single_token_codes.h"
 #include "kernels/ops/moe/single_token_down.h"
 #include "kernels/ops/moe/expert_plan.h"
 #include "kernels/ops/moe/combine.h"

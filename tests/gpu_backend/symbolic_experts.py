@@ -162,24 +162,34 @@ class SymbolicExperts(SymbolicMatMul, SymbolicElementwise):
     ) -> None:
         sums, choice, _weights, count, renormalise = routing
         hidden, experts = self.config.hidden, self.config.experts
+        *sizes, router_bias, bias = rest[1:]
         assert experts is not None
         assert (count, renormalise) == (experts.count, experts.renormalise)
-        assert rest[1:] == (hidden, experts.intermediate, experts.per_token)
+        assert sizes == [hidden, experts.intermediate, experts.per_token]
         assert experts.per_token <= SINGLE_EXPERTS
         self._rmsnorm(1, residual, norm, eps, "normed", hidden)
-        self._at(choice)[0] = ("choice", self._at(sums)[0])
-        self._expert_gate_up(weight, self._at("normed"))
+        if router_bias:
+            self._route_biased(1, None, sums, router_bias, choice)
+        else:
+            self._route(1, None, sums, choice)
+        self._expert_gate_up(weight, self._at("normed"), bias=bias)
+
+    _moe_single_codes_gate_up = _moe_single_token_gate_up
 
     def _moe_single_token_down(
         self, _: int, choice: str, weights: str, sums: str, n_sums: int, down: int, x: str, out: str,
         *rest: int,
     ) -> None:  # fmt: skip
-        assert self.config.experts is not None
-        assert n_sums == SUM_PLACES * self.config.experts.count
+        experts, hidden = self.config.experts, self.config.hidden
+        assert experts is not None
+        assert n_sums == SUM_PLACES * experts.count
+        assert rest[:-1] == (experts.intermediate, hidden, experts.per_token)
         self._at(sums, n_sums, 8)[0] = ZERO
         rows = "expert_rows"
         self._moe_gemv_down(0, None, down, x, rows)
-        self._moe_combine(1, rows, choice, weights, out, self.config.hidden, 0, 0)
+        self._moe_combine(1, rows, choice, weights, out, hidden, experts.per_token, rest[-1])
+
+    _moe_single_codes_down = _moe_single_token_down
 
     def _moe_combine(
         self, rows: int, x: str, choice: str, weights: str, out: str, hidden: int, per_token: int, bias: int

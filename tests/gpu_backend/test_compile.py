@@ -194,6 +194,8 @@ def test_kernels_compile_for_codes_of_four_bits(half: str, form: str) -> None:
         "moe_gemv_kernel<{}, blink::kLongDown, blink::kRoutingGiven, {}>",
         "moe_single_token_gate_up_kernel<{}, {}>",
         "moe_single_token_down_kernel<{}, {}>",
+        "moe_single_codes_gate_up_kernel<{}, {}>",
+        "moe_single_codes_down_kernel<{}, {}>",
         "moe_grouped_codes_gemm_kernel<{}, blink::kGateUp, {}>",
         "moe_grouped_codes_gemm_kernel<{}, blink::kDown, {}>",
         "unpack_kernel<{}, {}>",

@@ -9,7 +9,7 @@ import pytest
 from emulation import Emulate
 from halves import NAN, assert_close, floats, random
 from moe_case import STREAMED, TILED, MoeCase, new_plan
-from reference_ops import StepData, call
+from reference_ops import CLAMPED_SWIGLU, StepData, call
 from routings import NO_EXPERT, absent, padded, skewed, uniform
 from weights import CODES, FP4_16, FP4_32, INT4
 
@@ -366,6 +366,40 @@ def test_a_token_whose_norm_is_beyond_float16(emulate: Emulate, form: ScaleForm)
     check_one_token(emulate, case, norm=5e4, largest=65504 if form is ScaleForm.ROW else np.inf)
 
 
+@pytest.mark.parametrize("is_padding", [False, True])
+@pytest.mark.parametrize(
+    ("n_experts", "per_token", "hidden", "intermediate", "blocks", "form"),
+    [
+        (12, 4, 96, 64, 5, None),
+        pytest.param(32, 4, 2880, 128, 7, None, marks=pytest.mark.slow),
+        (12, 4, 96, 64, 5, FP4_32),  # a warp's part of a row ends within a chunk, and others have none
+        (9, 3, 224, 416, 2, FP4_32),  # an expert less than there are warps for, and several tiles in turn
+        (5, 1, 2112, 1056, 9, FP4_32),  # parts whose scales begin anywhere in a word
+        (12, 4, 128, 256, 5, INT4),
+        (7, 2, 160, 224, 4, GroupForm(Codes.INT4, 32)),
+        (9, 4, 160, 608, 3, FP4_16),
+        pytest.param(32, 4, 2880, 160, 17, FP4_32, marks=pytest.mark.slow),  # gpt-oss's rows
+        pytest.param(32, 4, 160, 2880, 7, FP4_32, marks=pytest.mark.slow),
+        pytest.param(6, 4, 4096, 96, 17, FP4_32, marks=pytest.mark.slow),  # as long as rows may be
+        pytest.param(6, 4, 96, 3072, 5, FP4_32, marks=pytest.mark.slow),
+    ],
+)
+def test_experts_of_one_token_with_biases(
+    emulate_clamped: Emulate,
+    n_experts: int,
+    per_token: int,
+    hidden: int,
+    intermediate: int,
+    blocks: int,
+    form: Form | None,
+    is_padding: bool,
+) -> None:
+    """As gpt-oss has them; the router's decides who is chosen. Padding gets none."""
+    case = MoeCase(np.zeros((1, per_token), np.uint32), n_experts, hidden, intermediate, form)
+    case.bias, case.activation = random(n_experts, 2, intermediate, seed=6, scale=8), CLAMPED_SWIGLU
+    check_one_token(emulate_clamped, case, blocks, True, is_padding)
+
+
 def check_one_token(
     emulate: Emulate,
     case: MoeCase,
@@ -380,6 +414,8 @@ def check_one_token(
     hidden, intermediate = case.hidden, case.intermediate
     rng, eps = np.random.default_rng(hidden), 1e-5
     residual = (5 * rng.standard_normal(hidden)).astype(np.float32)
+    router_bias = None if case.bias is None else random(n_experts, seed=7, scale=3)
+    down_bias = None if case.bias is None else random(n_experts, hidden, seed=8)
     scale = 1 / np.sqrt((residual**2).mean() + np.float32(eps))
     factors = random(hidden, seed=4, scale=norm)
     logits = np.round(2 * rng.standard_normal(n_experts)).astype(np.float32)  # with ties
@@ -388,13 +424,17 @@ def check_one_token(
     sums = (rng.integers(-(1 << 40), 1 << 40, (PLACES, n_experts))).astype(np.int64)
     sums[0] += np.round(logits.astype(np.float64) / scale * UNIT_SUM).astype(np.int64) - sums.sum(axis=0)
 
+    if router_bias is not None:
+        router_bias[-1] = router_bias[logits.argmax()]  # which stays a tie
+        logits += floats(router_bias)
     case.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
     normed = np.clip(residual * scale * floats(factors), -largest, largest)
     case.x = ((normed.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)[None]  # rounded to bfloat16
     choice, weight = np.full(per_token, 7, np.uint32), np.full(per_token, np.nan, np.float32)
     product, out = np.full((per_token, intermediate), NAN, np.uint16), residual.copy()
     token_sequence = np.array([NO_EXPERT if is_padding else 0], np.uint32)
-    inputs = (factors, eps, *case.gate_up.pointers, *case.down.pointers, product, out)
+    biases = (router_bias, case.bias, down_bias)
+    inputs = (factors, eps, *case.gate_up.pointers, *case.down.pointers, *biases, product, out)
     sizes = (n_experts, hidden, intermediate, per_token, int(renormalise), case.gate_up.form, blocks)
     emulate("moe_single_token", token_sequence, sums, choice, weight, *inputs, *sizes)
     assert (sums == 0).all()
@@ -408,4 +448,5 @@ def check_one_token(
     shares = np.exp(logits - logits.max())
     total = shares[choice].sum() if renormalise else shares.sum()
     np.testing.assert_allclose(weight, shares[choice] / total, rtol=1e-4)
-    assert_close(out, residual + weight @ case.expected()[0])
+    rows = case.expected()[0] + (0 if down_bias is None else floats(down_bias)[choice])
+    assert_close(out, residual + weight @ rows)

@@ -150,7 +150,9 @@ __global__ void __launch_bounds__(kExpertThreads, kExpertBlocks)
   if constexpr (Form == kUnscaled)
     multiply_halves<Half, Matmul, Biased>(sums, plan.units, plan.n_units, plan.pairs, w, x, out, n_in, n_out, bias);
   else
-    multiply_narrow<Half, Matmul, Form, Biased>(sums, plan, w, x, out, n_in, n_out, bias);
+    multiply_narrow<Half, Matmul, Form, Biased>(sums, plan, w, x, out, n_in, n_out, bias, [] {
+      if (Matmul != kGateUp) wait_for_predecessor();
+    });
 }
 
 #endif /* __CUDACC__ */

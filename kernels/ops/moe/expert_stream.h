@@ -109,6 +109,13 @@ struct ExpertGemv {
     const float* of = scales_of(w) + units[round.item.unit].expert * rows() + row;
     return {of[0], Matmul == kGateUp ? of[n_out] : 1.0f};
   }
+  /* The same of what kGateUp adds to both: biases [experts][2][n_out]. */
+  __device__ __forceinline__ float2 output_biases(const Half* biases, const ExpertRound& round, uint32_t o) const {
+    if (!exists(round)) return make_float2(0.0f, 0.0f);
+    const uint32_t row = min(n_out - 1, round.item.tile * Layout::kOutputs + o);
+    const Half* of = biases + units[round.item.unit].expert * rows() + row;
+    return make_float2(to_float(of[0]), to_float(of[n_out]));
+  }
 };
 
 /* Adds a round of chunks to acc, for 8 * Columns pairs, and puts those of `next` in their place. `row` is the

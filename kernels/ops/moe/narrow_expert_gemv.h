@@ -84,19 +84,20 @@ __device__ __forceinline__ void multiply_unit(ExpertSums& sums, ExpertRing<Matmu
   }
 }
 
-/* The matmul; by the block, which has met since it made the plan. */
-template <typename Half, ExpertMatmul Matmul, ScaleForm Form, bool Biased, typename Plan>
+/* The matmul; by the block, which has met since it made the plan. `await_x` returns when x is there, for which the
+ * first weights are not kept waiting. */
+template <typename Half, ExpertMatmul Matmul, ScaleForm Form, bool Biased, typename Plan, typename AwaitX>
 __device__ __forceinline__ void multiply_narrow(ExpertSums& sums, const Plan& plan,
                                                 const typename WeightTypes<Half, Form>::Matrix& w,
                                                 const ExpertInput<Half, Matmul, Form>* x, Half* out, uint32_t n_in,
-                                                uint32_t n_out, const Half* bias) {
+                                                uint32_t n_out, const Half* bias, const AwaitX& await_x) {
   constexpr uint32_t kOutputs = ExpertLayout<Matmul>::kOutputs;
   __shared__ float scales[kScaledTiles][kTileScales];
   __shared__ uint4 biases[kScaledTiles][2];
   const uint32_t n_tiles = (n_out + kOutputs - 1) / kOutputs;
   const ExpertPart part(plan.units, plan.n_units, plan.n_groups, n_tiles);
   ExpertRing<Matmul, Form> ring(plan.units, w, n_in, n_out, part, n_tiles, scales, Biased ? bias : nullptr, biases);
-  if (Matmul != kGateUp) wait_for_predecessor();
+  await_x();
   RingTurn turn;
   for (uint32_t unit = part.begin.unit, tile = part.begin.tile; unit <= part.end.unit; ++unit, tile = 0) {
     const uint32_t end = unit == part.end.unit ? part.end.tile : n_tiles;

@@ -10,6 +10,9 @@
  *                  with scales of all experts' rows or blocks (gemm/weight_lanes.h)
  *   product        [per_token][intermediate] half: of each routed expert, silu(gate) * up
  *   residual       [hidden] fp32; residual += sum over k of weight[k] (product[k] down[topk_ids[k]]^T), in that order
+ *
+ * Biased: the router's logits get router_bias [experts] before they are ranked, gate_up's products bias
+ * [experts][2][intermediate], and down's bias [experts][hidden]. With codes single_token_codes.h computes that.
  */
 #ifndef BLINK_OPS_MOE_SINGLE_TOKEN_H
 #define BLINK_OPS_MOE_SINGLE_TOKEN_H
@@ -71,7 +74,15 @@ __device__ __forceinline__ uint32_t rank_of(const uint32_t (&keys)[kMaxExperts],
   return uint32_t(counts[0] + counts[1] + (counts[2] + counts[3]));
 }
 
-/* The weight of the lane's expert. `scale` is the norm's factor, which no sum contains. By a warp. */
+/* The norm's factor, from the warps' sums of squares. */
+__device__ __forceinline__ float norm_factor(const SingleTokenScratch& scratch, uint32_t n_in, float eps) {
+  float squares = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kGemvWarps; ++i) squares += scratch.squares[i];
+  return 1.0f / sqrtf(squares / float(n_in) + eps);
+}
+
+/* The weight of the lane's expert. `scale`: what keys are of, times that, is logits. By a warp. */
 __device__ __forceinline__ float single_weight(const SingleTokenScratch& scratch, const SingleTokenRouting& routing,
                                                uint32_t per_token, float scale) {
   const uint32_t lane = threadIdx.x % 32;
@@ -86,13 +97,8 @@ __device__ __forceinline__ float single_weight(const SingleTokenScratch& scratch
   return own / warp_sum(all);
 }
 
-/* Routes, by the whole block. The residual is read meanwhile: the thread's first elements are left in `element`, and
- * the warps' sums of its squares in the scratch. */
-__device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const SingleTokenRouting& routing,
-                                             const float* residual, float (&element)[8], uint32_t n_in,
-                                             uint32_t per_token) {
-  const uint32_t n = routing.n_experts, t = threadIdx.x;
-  const float logit = t < n ? summed_logit(routing.sums, n, t) : 0.0f;
+/* Reads the thread's part of the residual: its first elements, and returns the sum of all their squares. */
+__device__ __forceinline__ float read_residual(const float* residual, float (&element)[8], uint32_t n_in, uint32_t t) {
   float squares = 0.0f;
   for (uint32_t j = t * 8; j < n_in; j += kGemvThreads * 8) {
     float value[8];
@@ -103,20 +109,70 @@ __device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const 
       if (j == t * 8) element[i] = value[i];
     }
   }
-  scratch.keys[t] = t < n ? logit_key(logit) : 0;
-  __syncthreads();
-  squares = warp_sum(squares);
-  if (t % 32 == 0) scratch.squares[t / 32] = squares;
+  return squares;
+}
+/* The same, where so many elements are all of the thread's: they are asked for together. */
+template <uint32_t Rounds>
+__device__ __forceinline__ float read_residual(const float* residual, float (&element)[Rounds][8], uint32_t n_in,
+                                               uint32_t t) {
+  float squares = 0.0f;
+#pragma unroll
+  for (uint32_t round = 0; round < Rounds; ++round) {
+    const uint32_t j = (round * kGemvThreads + t) * 8;
+    if (j < n_in) load8(residual + j, element[round]);
+  }
+#pragma unroll
+  for (uint32_t round = 0; round < Rounds; ++round)
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares += element[round][i] * element[round][i];
+  return squares;
+}
+
+/* Routes, by the whole block. The residual is read meanwhile to `element`, and the warps' sums of its squares are left
+ * in the scratch. Biased: `bias` is that of the thread's expert, and keys are of logits, for whose order the norm's
+ * factor must be known. */
+template <bool Biased, typename Elements>
+__device__ __forceinline__ void route_single(SingleTokenScratch& scratch, const SingleTokenRouting& routing,
+                                             const float* residual, Elements& element, uint32_t n_in,
+                                             uint32_t per_token, float eps, float bias) {
+  const uint32_t n = routing.n_experts, t = threadIdx.x;
+  const float logit = t < n ? summed_logit(routing.sums, n, t) : 0.0f;
+  float squares = read_residual(residual, element, n_in, t);
+  if constexpr (Biased) {
+    squares = warp_sum(squares);
+    if (t % 32 == 0) scratch.squares[t / 32] = squares;
+    __syncthreads();
+    scratch.keys[t] = t < n ? logit_key(logit * norm_factor(scratch, n_in, eps) + bias) : 0;
+    __syncthreads();
+  } else {
+    scratch.keys[t] = t < n ? logit_key(logit) : 0;
+    __syncthreads();
+    squares = warp_sum(squares);
+    if (t % 32 == 0) scratch.squares[t / 32] = squares;
+  }
   const uint32_t rank = t < n ? rank_of(scratch.keys, n) : per_token;
-  if (rank < per_token) scratch.units[rank] = {t, rank, 1, 0}, scratch.chosen_keys[rank] = scratch.keys[t];
+  if (rank < per_token)
+    scratch.units[rank] = {t, rank, 1, Biased ? rank : 0}, scratch.chosen_keys[rank] = scratch.keys[t];
   __syncthreads();
 }
 
+/* Writes the routing, and makes it visible; by a warp of one block, before that lets its successor start (E14). */
+template <bool Biased>
+__device__ __forceinline__ void publish_routing(const SingleTokenScratch& scratch, const SingleTokenRouting& routing,
+                                                uint32_t per_token, float scale, bool padding, uint32_t lane) {
+  const float weight = single_weight(scratch, routing, per_token, Biased ? 1.0f : scale);
+  if (lane < per_token) {
+    routing.topk_ids[lane] = padding ? kNoExpert : scratch.units[lane].expert;
+    routing.weight[lane] = padding ? 0.0f : weight;
+  }
+  publish();
+}
+
 /* Adds up an item of gate_up, writes it, and clears the sums; by the whole block. */
-template <typename Half>
+template <bool Biased, typename Half>
 __device__ __forceinline__ void store_single(SingleTokenScratch& scratch, uint32_t buffer, float (&sums)[4],
-                                             const OutputScales& scales, const ExpertItem& item, Half* product,
-                                             uint32_t n_out) {
+                                             const OutputScales& scales, const float2& biases, const ExpertItem& item,
+                                             Half* product, uint32_t n_out) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   if (lane % 4 == 0) {
     scratch.part[buffer][warp][lane / 4] = sums[0];
@@ -131,6 +187,7 @@ __device__ __forceinline__ void store_single(SingleTokenScratch& scratch, uint32
 #pragma unroll
   for (uint32_t i = 0; i < kGemvWarps; ++i)
     gate += scratch.part[buffer][i][threadIdx.x], up += scratch.part[buffer][i][kSingleOutputs + threadIdx.x];
+  if constexpr (Biased) gate += biases.x, up += biases.y; /* of halves, whose scales are 1 */
   from_float(gated(scales.low * gate, scales.high * up), product + uint64_t(item.unit) * n_out + j);
 }
 
@@ -142,12 +199,15 @@ __device__ __forceinline__ void multiply_by(float (&element)[8], const uint4& we
 }
 
 /* grid (any), block (kGemvThreads), n_in halves of dynamic shared memory; n_in a multiple of 8, per_token at most
- * kSingleExperts and n_experts. Lets its successor start when the routing is there (E14). */
-template <typename Half, ScaleForm Form = kUnscaled>
+ * kSingleExperts and n_experts. Lets its successor start when the routing is there (E14). Biases are null unless it is
+ * Biased. */
+template <typename Half, ScaleForm Form = kUnscaled, bool Biased = false>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     moe_single_token_gate_up_kernel(const __grid_constant__ SingleTokenRouting routing, const float* residual,
                                     const Half* norm, float eps, typename WeightTypes<Half, Form>::Matrix w,
-                                    Half* product, uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+                                    Half* product, uint32_t n_in, uint32_t n_out, uint32_t per_token,
+                                    const Half* router_bias, const Half* bias) {
+  static_assert(!Biased || Form == kUnscaled, "no such kernel");
   constexpr uint32_t kDepth = kSingleDepth<Form>;
   __shared__ SingleTokenScratch scratch;
   /* With scales by block, ptxas makes so much of the quick conversion at once that registers do not suffice. */
@@ -157,9 +217,10 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   const bool padding = routing.set.token_sequence[0] == BLINK_NO_SEQUENCE;
   uint4 factors = {};
   load_weight(norm + begin, begin < n_in, factors);
+  const float own_bias = Biased && threadIdx.x < routing.n_experts ? to_float(router_bias[threadIdx.x]) : 0.0f;
   wait_for_predecessor();
   float element[8] = {};
-  route_single(scratch, routing, residual, element, n_in, per_token);
+  route_single<Biased>(scratch, routing, residual, element, n_in, per_token, eps, own_bias);
   multiply_by<Half>(element, factors); /* behind the requests of the experts' weights, it would wait for these, too */
 
   const ExpertGemv<X, kGateUp, kDepth, Form> stream(scratch.units, padding ? 0 : per_token, w, n_in, n_out);
@@ -167,21 +228,19 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   ExpertRound present = stream.first();
   ExpertSource<X, Form> source = stream.source(present);
   OutputScales scales = stream.output_scales(present, threadIdx.x % kSingleOutputs);
+  const auto biases_of = [&](const ExpertRound& round) {
+    if constexpr (Biased)
+      return stream.output_biases(bias, round, threadIdx.x % kSingleOutputs);
+    else
+      return float2();
+  };
+  float2 biases = biases_of(present);
 #pragma unroll
   for (uint32_t slot = 0; slot < kDepth; ++slot) source.load(slot, chunk[slot]);
 
-  float squares = 0.0f;
-#pragma unroll
-  for (uint32_t i = 0; i < kGemvWarps; ++i) squares += scratch.squares[i];
-  const float scale = 1.0f / sqrtf(squares / float(n_in) + eps);
-  if (blockIdx.x + 1 == gridDim.x && warp == 0) { /* of all blocks the one with the fewest items, and so the time */
-    const float weight = single_weight(scratch, routing, per_token, scale);
-    if (lane < per_token) {
-      routing.topk_ids[lane] = padding ? kNoExpert : scratch.units[lane].expert;
-      routing.weight[lane] = padding ? 0.0f : weight;
-    }
-    publish();
-  }
+  const float scale = norm_factor(scratch, n_in, eps);
+  if (blockIdx.x + 1 == gridDim.x && warp == 0) /* of all blocks the one with the fewest items, and so the time */
+    publish_routing<Biased>(scratch, routing, per_token, scale, padding, lane);
   for (uint32_t j = begin; j < n_in; j += kGemvThreads * 8) {
     /* The first elements are there: read again, they would arrive behind all the weights that were asked for. */
     if (j != begin) {
@@ -205,9 +264,10 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     expert_round<X, 1, kDepth, Form>(acc, chunk, row, 0, source, next);
     source = next;
     if (stream.ends_item(present)) {
-      store_single(scratch, buffer, acc[0], scales, present.item, product, n_out);
+      store_single<Biased>(scratch, buffer, acc[0], scales, biases, present.item, product, n_out);
       buffer ^= 1;
       scales = stream.output_scales(following, threadIdx.x % kSingleOutputs);
+      biases = biases_of(following);
     }
     present = following;
   }

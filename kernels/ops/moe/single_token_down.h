@@ -40,6 +40,10 @@ struct SingleDown {
     if constexpr (Form != kScaleByRow) return 1.0f;
     return exists ? scales_of(w)[row(tile)] : 0.0f;
   }
+  /* What is added to that. */
+  __device__ __forceinline__ float row_bias(const Half* biases, uint32_t tile) const {
+    return exists ? to_float(biases[row(tile)]) : 0.0f;
+  }
 };
 
 /* A warp's row of x, [n_in], in shared memory: registers have no room for all that fp8 needs of it, and to wait for it
@@ -92,12 +96,13 @@ __device__ __forceinline__ void hold_unchanged(const Half* x, Half* held, uint32
 /* grid (any), block (kGemvThreads), of narrow weights per_token * n_in halves of dynamic shared memory; per_token at
  * most kSingleExperts, n_in a multiple of 2 * kChunkWeights, n_out of kSingleOutputs. Its predecessor is gate_up, which
  * lets it start when the routing is there (E14), and leaves it n_sums sums to clear. A tile is 8 outputs of all
- * experts, a warp's each, and x the first two columns. */
-template <typename Half, ScaleForm Form = kUnscaled>
+ * experts, a warp's each, and x the first two columns. The bias is null unless it is Biased. */
+template <typename Half, ScaleForm Form = kUnscaled, bool Biased = false>
 __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     moe_single_token_down_kernel(const uint32_t* topk_ids, const float* weight, int64_t* sums, uint32_t n_sums,
                                  typename WeightTypes<Half, Form>::Matrix w, const Half* x, float* residual,
-                                 uint32_t n_in, uint32_t n_out, uint32_t per_token) {
+                                 uint32_t n_in, uint32_t n_out, uint32_t per_token, const Half* bias) {
+  static_assert(!Biased || Form == kUnscaled, "no such kernel");
   constexpr uint32_t kDepth = kSingleDownDepth<Form>, kVectors = kLaneVectors<Form>;
   constexpr uint32_t kAhead = Form == kUnscaled ? kDepth : 2; /* chunks whose x is loaded together */
   using X = typename Multiplied<Half, Form>::Type;
@@ -135,6 +140,8 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
   for (uint32_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x, buffer ^= 1) {
     const uint32_t at = tile * kSingleOutputs + threadIdx.x;
     const float before = ends ? residual[at] : 0.0f, row_scale = row_factor * stream.row_scale(tile);
+    float row_bias = 0.0f;
+    if constexpr (Biased) row_bias = stream.row_bias(bias, tile);
     float acc[1][4] = {};
     for (uint32_t done = 0; done < n_chunks; done += kDepth) {
       const bool last = done + kDepth >= n_chunks;
@@ -159,6 +166,7 @@ __global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
       }
     }
     if (lane % 4 == 0) part[buffer][warp][r] = row_scale * (acc[0][0] + acc[0][3]);
+    if (Biased && lane % 4 == 0) part[buffer][warp][r] += row_bias;
     __syncthreads(); /* also: all have read the other buffer */
     if (!ends) continue;
     float sum = before;

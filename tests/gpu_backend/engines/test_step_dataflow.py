@@ -23,6 +23,15 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.ops.skinny_cut import SKINNY_MAX_ROWS
 
 HELD = {**EXPERTS, "num_attention_heads": 8}  # attention's products of few rows are held_qkv and held_o
+BIASED = {  # the router of one row is part of o
+    **DENSE,
+    "architectures": ["GptOssForCausalLM"],
+    "hidden_size": 288,
+    "intermediate_size": 192,
+    "num_local_experts": 32,
+    "num_attention_heads": 8,
+    "sliding_window": 100,
+}
 MODELS = {
     "dense": DENSE,
     "float16": {**DENSE, "dtype": "float16"},
@@ -60,6 +69,7 @@ MODELS = {
         "num_local_experts": 5,
         "head_dim": 48,
     },
+    "biases of one token": BIASED,
     "norms behind sublayers": {
         **DENSE,
         "architectures": ["Gemma3ForCausalLM"],
@@ -244,6 +254,19 @@ def test_narrow_experts(model: str, form: Form, tmp_path: Path) -> None:
     described = quantized(read_model(tmp_path), form)
     layers = (replace(layer, qkv=plain(layer.qkv), o=plain(layer.o)) for layer in described.layers)
     step = SymbolicStep(replace(described, layers=tuple(layers)), limits, shapes)
+    check(step, shapes, limits)
+
+
+@pytest.mark.parametrize("form", [GroupForm(Codes.INT4, 32), GroupForm(Codes.E2M1, 32)])
+def test_experts_of_codes_with_biases(form: GroupForm, tmp_path: Path) -> None:
+    """Of gpt-oss, whose attention is in halves, in steps of every size."""
+    (tmp_path / "config.json").write_text(json.dumps(BIASED))
+    limits = Limits(20, 512, 100, 4, page_size=16, total_pages=64)
+    shapes = GraphGrid(limits).shapes
+    described = quantized(read_model(tmp_path), form)
+    layers = (replace(layer, qkv=plain(layer.qkv), o=plain(layer.o)) for layer in described.layers)
+    step = SymbolicStep(replace(described, layers=tuple(layers)), limits, shapes)
+    assert any("moe_single_codes_down" in kernel for kernel in step.kernels(shapes[0]))
     check(step, shapes, limits)
 
 

@@ -92,15 +92,21 @@ def test_experts_with_biases_are_not_served_in_fp8() -> None:
         lowered_steps(model, LIMITS, tuple(GraphGrid(LIMITS).shapes[:1]), Chip(132))
 
 
-def test_the_published_checkpoint_in_mxfp4() -> None:
-    """Experts are multiplied as they are stored, and nothing of their size is a step's buffer."""
-    model = describe(json.loads(PUBLISHED.read_text()))
-    assert weight_bytes(model) / 1e9 == pytest.approx(13.8, abs=0.1)
+@pytest.mark.parametrize(("changes", "gigabytes"), [({}, 13.8), (LARGE, 65.2)], ids=["20b", "120b"])
+def test_the_published_checkpoint_in_mxfp4(changes: dict[str, Any], gigabytes: float) -> None:
+    """Experts are multiplied as they are stored, and nothing of their size is a step's buffer. The router of
+    one token is part of o."""
+    model = describe(json.loads(PUBLISHED.read_text()) | changes)
+    assert model.experts is not None
+    assert weight_bytes(model) / 1e9 == pytest.approx(gigabytes, abs=0.1)
     shapes = tuple(GraphGrid(LIMITS).shapes[::6])
+    assert shapes[0].tokens == 1
     steps = lowered_steps(model, LIMITS, shapes, Chip(132))
     for shape, step in zip(shapes, steps, strict=True):
         families = {choice.name for choice in step if choice.name.startswith("moe")}
-        assert families == ({"moe_stream"} if shape.tokens <= 64 else {"moe_tiled"})
+        few = "moe_one" if shape.tokens == 1 else "moe_stream"
+        many = "moe_stream" if shape.tokens <= 128 and model.experts.count == 128 else "moe_tiled"
+        assert families == {few if shape.tokens <= 64 else many}
         assert "unpacked" not in {buffer.name for choice in step for buffer in choice.buffers}
 
 

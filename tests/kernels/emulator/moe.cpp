@@ -2,6 +2,7 @@
 #include "kernels.h"
 #include "weights.h"
 
+#include "kernels/ops/moe/single_token_codes.h"
 #include "kernels/ops/moe/single_token_down.h"
 #include "kernels/ops/moe/combine.h"
 #include "kernels/ops/moe/expert_gemv.h"
@@ -55,10 +56,12 @@ void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* t
   });
 }
 
-/* The same of one token, from a router's sums to the residual. */
+/* The same of one token, from a router's sums to the residual. Biases are those of the router, of gate_up and of down,
+ * or all null. */
 void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t* topk_ids, float* weight,
                               const Half* norm, float eps, const void* gate_up, const void* gate_up_scales,
-                              const void* down, const void* down_scales, Half* product, float* residual,
+                              const void* down, const void* down_scales, const Half* router_bias,
+                              const Half* gate_up_bias, const Half* down_bias, Half* product, float* residual,
                               uint32_t n_experts, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
                               uint32_t renormalise, uint32_t form, uint32_t blocks) {
   using namespace blink;
@@ -70,17 +73,34 @@ void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t*
     const auto w = weights_of<of()>(gate_up, gate_up_scales, form), w_down = weights_of<of()>(down, down_scales, form);
     after(residual, kFloat * hidden);
     after(sums, sizeof(int64_t) * n_sums);
-    launch({blocks}, kGemvThreads, [&] {
-      moe_single_token_gate_up_kernel<Half, of()>(routing, residual, norm, eps, w, product, hidden, intermediate,
-                                                  per_token);
-    });
-    after(product, kHalf * per_token * intermediate);
-    after(residual, kFloat * hidden);
-    after(sums, sizeof(int64_t) * n_sums);
-    launch({blocks}, kGemvThreads, [&] {
-      moe_single_token_down_kernel<Half, of()>(topk_ids, weight, sums, n_sums, w_down, product, residual, intermediate,
-                                               hidden, per_token);
-    });
+    const auto run = [&](auto gate_up_kernel, auto down_kernel, uint32_t gate_up_bytes, uint32_t down_bytes) {
+      emulator::dynamic_bytes = gate_up_bytes;
+      launch({blocks}, kGemvThreads, [&] {
+        gate_up_kernel(routing, residual, norm, eps, w, product, hidden, intermediate, per_token, router_bias,
+                       gate_up_bias);
+      });
+      after(product, kHalf * per_token * intermediate);
+      after(residual, kFloat * hidden);
+      after(sums, sizeof(int64_t) * n_sums);
+      emulator::dynamic_bytes = down_bytes;
+      launch({blocks}, kGemvThreads, [&] {
+        down_kernel(topk_ids, weight, sums, n_sums, w_down, product, residual, intermediate, hidden, per_token,
+                    down_bias);
+      });
+    };
+    const uint32_t x_bytes = kHalf * hidden, product_bytes = of() == kUnscaled ? 0 : kHalf * per_token * intermediate;
+    if (!router_bias)
+      run(moe_single_token_gate_up_kernel<Half, of()>, moe_single_token_down_kernel<Half, of()>, x_bytes,
+          product_bytes);
+    else if constexpr (of() == kUnscaled)
+      run(moe_single_token_gate_up_kernel<Half, of(), true>, moe_single_token_down_kernel<Half, of(), true>, x_bytes,
+          product_bytes);
+    else if constexpr (kIsCodes<of()>)
+      run(moe_single_codes_gate_up_kernel<Half, of()>, moe_single_codes_down_kernel<Half, of()>,
+          kExpertRingBytes + x_bytes, kFewDownBytes);
+    else
+      emulator::fail("no such instance");
+    emulator::dynamic_bytes = emulator::kMostBytes;
   });
 }
 
