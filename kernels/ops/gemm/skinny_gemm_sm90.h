@@ -126,18 +126,16 @@ __device__ __forceinline__ void epilogue_turns(float (&acc)[1][N], uint32_t tile
                                                const Epilogue& epilogue) {
   constexpr uint32_t kPart = 4 * kSkinnyTurnFragments, kParts = N / kPart;
   constexpr uint32_t kKept = Split::kRowGroups * kSkinnyTurnFragments;
-  static_assert(kKept <= Split::kGroups, "a warpgroup ends one");
+  static_assert(kKept == Split::kGroups, "each warpgroup ends one");
   float (&sums)[kParts][1][kPart] = reinterpret_cast<float (&)[kParts][1][kPart]>(acc);
   const uint32_t mine = Split::group();
 #pragma unroll 1
   for (uint32_t i = 0; i < kParts; ++i) {
     keep_tile<Split>(kept, sums[0]);
-    if (mine < kKept) {
-      const uint32_t f =
-          mine / kSkinnyTurnFragments * Epilogue::kGroups + i * kSkinnyTurnFragments + mine % kSkinnyTurnFragments;
-      const typename Epilogue::Before before = epilogue.load(tile, f);
-      epilogue.put(tile, f, kept_sum<Split>(kept + mine * kWarpgroup + threadIdx.x % kWarpgroup, kKept), before);
-    }
+    const uint32_t f =
+        mine / kSkinnyTurnFragments * Epilogue::kGroups + i * kSkinnyTurnFragments + mine % kSkinnyTurnFragments;
+    const typename Epilogue::Before before = epilogue.load(tile, f);
+    epilogue.put(tile, f, kept_sum<Split>(kept + mine * kWarpgroup + threadIdx.x % kWarpgroup, kKept), before);
 #pragma unroll
     for (uint32_t u = 1; u < kParts; ++u)
 #pragma unroll
