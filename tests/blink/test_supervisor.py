@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import resource
@@ -235,9 +236,11 @@ def test_of_two_frontends_one_serves_while_the_other_is_dead_and_both_when_the_b
     suspended = server.frontends()[0]  # dead to its clients, and still there
     os.kill(suspended, signal.SIGSTOP)
 
+    patience = itertools.count(1)
+
     def answered() -> bool:
         try:  # the kernel gives some connections to the suspended one
-            with httpx.Client(base_url=server.url, timeout=0.5) as client:
+            with httpx.Client(base_url=server.url, timeout=0.5 * next(patience)) as client:
                 return complete(client, QUESTION).strip() == "5"
         except httpx.TimeoutException:
             return False

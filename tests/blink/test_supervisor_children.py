@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from limits import START_S
+from limits import START_S, WAIT_S
 from serve_process import ROOT
 
 from blink import supervisor
@@ -44,7 +44,7 @@ def plan(
         start_timeout_s=timeout_s,
         drain_s=1.0,
         frontend_end_s=1.0,
-        backend_end_s=5.0,
+        backend_end_s=WAIT_S,
     )
 
 

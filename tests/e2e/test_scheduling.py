@@ -112,9 +112,11 @@ def test_a_seed_decides_whatever_the_batch(server: ServeProcess) -> None:
 def test_where_the_time_of_a_request_that_waited_went(serve: Serve) -> None:
     """With one row in the batch the second request waits for the first: in the queue, not in its prefill."""
     server = serve("--max-batch=1")
-    with ThreadPoolExecutor(2) as both:
+    # Slowed, as on a busy machine one would end before the other begins.
+    with ThreadPoolExecutor(2) as both, slowed(server.backends()[0]):
         for _ in range(2):
             both.submit(complete, server.client, "Once upon a time", max_tokens=200, ignore_eos=True)
+        wait_until(lambda: server.stats()["running"] + server.stats()["waiting"] == 2, WAIT_S, "both")
     text = server.client.get("/metrics").text
     sums = dict(re.findall(r"^blink:request_(\w+)_time_seconds_sum\{.*\} (\S+)$", text, re.MULTILINE))
     queue, prefill, decode = (float(sums[name]) for name in ("queue", "prefill", "decode"))
@@ -139,10 +141,11 @@ def test_an_urgent_request_is_answered_before_earlier_ones(serve: Serve) -> None
                 ended.append(n)
                 return reply
 
-            open_ones = [asyncio.create_task(one(n, body)) for n, body in enumerate(ordinary)]
-            while server.stats()["waiting"] < 4:
-                await asyncio.sleep(0.01)
-            answer = await one(6, urgent)
+            with slowed(server.backends()[0]):  # likewise
+                open_ones = [asyncio.create_task(one(n, body)) for n, body in enumerate(ordinary)]
+                while server.stats()["waiting"] < 4:
+                    await asyncio.sleep(0.01)
+                answer = await one(6, urgent)
             return [*await asyncio.gather(*open_ones), answer]
 
     (replies,) = together(load())

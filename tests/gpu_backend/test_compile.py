@@ -241,8 +241,6 @@ def test_compiling_ahead_can_be_given_up(cache: Path) -> None:
     process = ahead._process
     assert process is not None
     time.sleep(2.0)
-    began = time.monotonic()
     ahead.close()
-    assert time.monotonic() - began < 5.0
-    assert process.returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL  # it was not waited for
     assert not list(cache.glob("*"))

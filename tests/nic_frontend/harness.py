@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from limits import WAIT_S
+from limits import START_S, WAIT_S
 from mock_backend import MockBackend
 from waiting import wait_until as wait_until  # the tests of this folder import it with the rest
 
@@ -41,7 +41,7 @@ class Frontend:
 
     def __init__(self, backend: MockBackend, model_dir: Path, **options: Any) -> None:
         wanted = {
-            "attach_timeout_s": 2.0,
+            "attach_timeout_s": WAIT_S,
             "drain_timeout_s": 2.0,
             "port": 0,
             "log_level": "warning",
@@ -58,7 +58,7 @@ class Frontend:
         self.server = Server(self.service, ready.set)
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
-        assert ready.wait(60)
+        assert ready.wait(START_S)
         self.client = self._new_client()
 
     def _new_client(self) -> httpx.Client:
@@ -75,7 +75,7 @@ class Frontend:
     def stop(self) -> None:
         self.client.close()
         self.server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(WAIT_S)
         assert not self._thread.is_alive()
         self.service.close()
         self._owned.close()

@@ -6,6 +6,7 @@ import select
 from pathlib import Path
 
 import numpy as np
+from limits import WAIT_S
 from numpy.typing import NDArray
 
 from nic_frontend.options import FrontendOptions
@@ -20,6 +21,7 @@ from ringbuffer.words import Status, output_record, pair_word
 N_SLOTS = 32
 PROMPT = 64  # tokens of a slot
 CAPACITY = 4096  # records of a slot; of all slots they are twice what the queue holds
+Event = tuple[int, int, int, int, list[int]]  # slot, sequence, kind, reason, tokens
 
 
 class Bench:
@@ -84,7 +86,7 @@ class Bench:
         assert word >> 40 == self.lease.epoch
         return word & 0xFFFFFFFF, Command((word >> 32) & 0xFF)
 
-    def take(self, timeout_s: float = 2.0) -> list[tuple[int, int, int, int, list[int]]]:
+    def take(self, timeout_s: float = WAIT_S) -> list[Event]:
         """Waits for the eventfd, then drains: slot, sequence, kind, reason, tokens.
 
         Empty after the timeout.

@@ -114,11 +114,16 @@ def test_a_request_has_a_longest_time(start_backend: StartBackend, start_fronten
     body = {"prompt": "x", "max_tokens": 400}
     told = error_of(frontend.client.post("/v1/completions", json=body), 504)
     assert told["code"] == "request_timeout"
-    streamed = frontend.client.post("/v1/completions", json={**body, "stream": True})
-    assert streamed.text.count("data: ") > 3
-    assert parse(streamed.text)[-1]["error"]["code"] == "request_timeout"
+
+    def ends_amid_its_tokens() -> bool:  # a busy machine may have no token in time
+        streamed = frontend.client.post("/v1/completions", json={**body, "stream": True}).text
+        assert parse(streamed)[-1]["error"]["code"] == "request_timeout"
+        return streamed.count("data: ") > 3
+
+    wait_until(ends_amid_its_tokens)
     wait_until(lambda: frontend.service.tracker.slots.n_free == 64)
-    assert frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2}).status_code == 200
+    short = {"prompt": "x", "max_tokens": 2}
+    wait_until(lambda: frontend.client.post("/v1/completions", json=short).status_code == 200)
 
 
 def test_a_client_that_takes_nothing_of_its_answer_goes(
@@ -131,8 +136,8 @@ def test_a_client_that_takes_nothing_of_its_answer_goes(
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     with client:
         client.connect(("127.0.0.1", frontend.port))
-        client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 8)
         wait_until(lambda: len(frontend.server.server_state.connections) == 1)
+        client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 8)
         wait_until(lambda: len(frontend.server.server_state.connections) == 0)
 
 
@@ -141,17 +146,26 @@ def test_a_client_that_is_slow_to_take_its_answer_stays(
 ) -> None:
     frontend = start_frontend(start_backend(), send_timeout_s=0.3, send_buffer_bytes=4096)
     whole = frontend.client.get("/openapi.json").content
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-    with client:
-        client.connect(("127.0.0.1", frontend.port))
-        client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        read, began = b"", time.monotonic()
-        while part := client.recv(len(whole) // 8):
-            read += part
-            if time.monotonic() - began < 1.2:
-                time.sleep(0.1)
-    assert read.endswith(whole)
+
+    def stays() -> bool:
+        """False where this thread had no core, and was slower than it wanted to be."""
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        with client, contextlib.suppress(ConnectionResetError):
+            client.connect(("127.0.0.1", frontend.port))
+            client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            read, longest_s = b"", 0.0
+            began = last = time.monotonic()
+            while part := client.recv(len(whole) // 8):
+                read += part
+                now = time.monotonic()
+                longest_s, last = max(longest_s, now - last), now
+                if now - began < 1.2:
+                    time.sleep(0.1)
+        assert read.endswith(whole) or longest_s > 0.2
+        return read.endswith(whole)
+
+    wait_until(stays)
 
 
 def test_a_body_that_nobody_reads_has_an_end(

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
+from limits import WAIT_S
 from mock_backend import MockBackend
 
 from nic_frontend.text.generation import Generation
@@ -21,7 +22,7 @@ def connect(frontend: Frontend, body: dict[str, Any], receive_buffer: int | None
     connection = socket.socket()
     if receive_buffer is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    connection.settimeout(10)
+    connection.settimeout(WAIT_S)
     connection.connect(("127.0.0.1", frontend.port))
     content = json.dumps(body).encode()
     head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -35,7 +36,7 @@ def commands_of(backend: MockBackend) -> list[Command]:
 
 def test_leaving_a_stream_frees_the_slot(start_backend: StartBackend, start_frontend: StartFrontend) -> None:
     """F8."""
-    backend = start_backend(step_s=0.005)
+    backend = start_backend(step_s=0.05)
     frontend = start_frontend(backend)
     connection = connect(frontend, {"prompt": "x", "max_tokens": 400, "stream": True})
     assert b"data: " in connection.recv(65536) + connection.recv(65536)
@@ -50,7 +51,7 @@ def test_leaving_a_stream_frees_the_slot(start_backend: StartBackend, start_fron
 def test_leaving_before_the_answer_frees_the_slot(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
-    backend = start_backend(step_s=0.005)
+    backend = start_backend(step_s=0.05)
     frontend = start_frontend(backend)
     connection = connect(frontend, {"prompt": ["x", "y"], "max_tokens": 400})
     wait_until(lambda: len(backend.accepted) == 2)
@@ -98,7 +99,7 @@ def test_a_client_that_does_not_read_is_cancelled(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
     """F6."""
-    backend = start_backend(n_slots=16, max_context=100_000, step_s=0.001)
+    backend = start_backend(n_slots=16, max_context=100_000, step_s=0.01)
     backend.tokens_per_step = 50
     frontend = start_frontend(backend, max_buffered_tokens=500, send_buffer_bytes=8192)
     connection = connect(frontend, {"prompt": "x", "max_tokens": 90_000, "stream": True}, receive_buffer=4096)

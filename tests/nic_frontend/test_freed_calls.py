@@ -45,6 +45,6 @@ def test_a_call_that_has_ended_is_gone(speak: Speak, name: str, stream: bool) ->
     try:
         for _ in range(2 * MOST_CHOICES):
             assert frontend.client.post(path, json={**body, "stream": stream}).status_code == 200
-        wait_until(lambda: alive() == 0, timeout_s=5)
+        wait_until(lambda: alive() == 0)
     finally:
         gc.enable()

@@ -91,7 +91,8 @@ def test_a_frontend_ends_in_order_while_grammars_wait(
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(12)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: frontend.service.grammars.waiting == 12)
+    # On a busy machine the first is refused before the last is there.
+    wait_until(lambda: frontend.service.grammars.waiting + len(answers) >= 12)
     with caplog.at_level(logging.ERROR):
         frontend.stop()
     for thread in threads:

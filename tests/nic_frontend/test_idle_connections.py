@@ -59,12 +59,12 @@ def ended(frontend: Frontend, timeout_s: float) -> bool:
 
 
 def test_nothing_is_lost_on_idle_connections(backend: MockBackend, start_frontend: StartFrontend) -> None:
-    frontend = start_frontend(backend, drain_timeout_s=20.0)
+    frontend = start_frontend(backend, drain_timeout_s=2 * WAIT_S)
     idle = speaking(N, lambda: socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S))
     frontend.server.handle_exit(signal.SIGTERM, None)
     time.sleep(1.5)
     assert rejected(idle) == 0
-    assert ended(frontend, 15.0), "it ends once every connection has had its answer"
+    assert ended(frontend, WAIT_S / 4), "it ends once every connection has had its answer"
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
@@ -72,7 +72,7 @@ def test_nothing_is_lost_on_idle_connections_over_tls(
     backend: MockBackend, start_frontend: StartFrontend, tmp_path: Path
 ) -> None:
     certificate, key = make(tmp_path)
-    frontend = start_frontend(backend, drain_timeout_s=20.0, tls_cert=certificate, tls_key=key)
+    frontend = start_frontend(backend, drain_timeout_s=2 * WAIT_S, tls_cert=certificate, tls_key=key)
     trust = ssl.create_default_context(cafile=str(certificate))
 
     def connect() -> socket.socket:
@@ -83,7 +83,7 @@ def test_nothing_is_lost_on_idle_connections_over_tls(
     frontend.server.handle_exit(signal.SIGTERM, None)
     time.sleep(1.5)
     assert rejected(idle) == 0
-    assert ended(frontend, 15.0)
+    assert ended(frontend, WAIT_S / 4)
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGINT)])
@@ -95,11 +95,11 @@ def test_the_end_of_the_whole_server_does_not_wait_for_idle_connections(
 ) -> None:
     """A service manager may send SIGTERM to all processes before the supervisor says SIGINT."""
     caplog.set_level(logging.INFO)
-    frontend = start_frontend(backend, drain_timeout_s=20.0)
+    frontend = start_frontend(backend, drain_timeout_s=2 * WAIT_S)
     (idle,) = speaking(1, lambda: socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S))
     for number in signals:
         frontend.server.handle_exit(number, None)
-    assert ended(frontend, 10.0)
+    assert ended(frontend, WAIT_S / 4)
     idle.close()
     wait_until(lambda: any("closing 1 connections on which no request came" in m for m in caplog.messages))
     assert not frontend.server.force_exit
@@ -113,7 +113,7 @@ def test_half_of_the_drain_timeout_bounds_the_wait(
     frontend = start_frontend(backend, drain_timeout_s=4.0)
     (idle,) = speaking(1, lambda: socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S))
     frontend.server.handle_exit(signal.SIGTERM, None)
-    assert ended(frontend, 30.0)
+    assert ended(frontend, WAIT_S)
     idle.close()
     (line,) = (m for m in caplog.messages if "closing 1 connections on which no request came" in m)
     assert 2.0 <= float(line.split(" for ")[1].split(" s")[0]) < 4.0

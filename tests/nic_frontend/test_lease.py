@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import Frontend, StartBackend, StartFrontend, wait_until
+from limits import WAIT_S
 from mock_backend import MockBackend
 from process_state import children
 from test_validation import error_of
@@ -59,7 +60,7 @@ def test_a_lease_is_free_again_when_its_holder_is_gone(backend: MockBackend) -> 
     for expected_epoch in (1, 2, 3):
         transport = SharedMemory(backend.path)
         lease = Lease(transport)
-        lease.acquire(3.0)
+        lease.acquire(WAIT_S)
         assert lease.epoch == expected_epoch
         transport.close()  # as the kernel does when the process dies; the lease word is left as it was
 
@@ -155,7 +156,7 @@ def test_beats_keep_the_lease_for_longer_than_its_timeout(frontend: Frontend, ba
 def test_a_lost_lease_fails_open_requests_and_is_renewed(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
-    backend = start_backend(step_s=0.01)
+    backend = start_backend(step_s=0.05)
     frontend = start_frontend(backend)
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
     with frontend.client.stream(
@@ -206,7 +207,7 @@ def test_a_heartbeat_that_stands_still(start_backend: StartBackend, start_fronte
 def test_a_backend_that_ends(
     start_backend: StartBackend, start_frontend: StartFrontend, phase: Phase
 ) -> None:
-    backend = start_backend(step_s=0.01)
+    backend = start_backend(step_s=0.05)
     frontend = start_frontend(backend)
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
     wait_until(lambda: frontend.service.tracker.n_open == 1)
@@ -225,13 +226,15 @@ def test_an_unknown_phase_refuses_what_is_new_and_ends_nothing(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
     """Whoever has mapped the ring can write the word. The scheduler lives: its heartbeat changes."""
-    backend = start_backend(step_s=0.005)
+    backend = start_backend()
     frontend = start_frontend(backend)
+    backend.stalled.set()
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 60})
     wait_until(lambda: frontend.service.tracker.n_open == 1)
     backend.region.header["phase"][0] = 99
     wait_until(lambda: frontend.client.get("/health").status_code == 503)
     assert "in phase unknown (99)" in error_of(frontend.client.get("/health"), 503)["message"]
+    backend.stalled.clear()
     thread.join()
     assert answers[0].json()["usage"]["completion_tokens"] == 60
     backend.set_phase(Phase.SERVING)
@@ -241,12 +244,14 @@ def test_an_unknown_phase_refuses_what_is_new_and_ends_nothing(
 def test_a_draining_backend_finishes_what_is_open(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
-    backend = start_backend(step_s=0.005)
+    backend = start_backend()
     frontend = start_frontend(backend)
+    backend.stalled.set()
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 60})
     wait_until(lambda: frontend.service.tracker.n_open == 1)
     backend.set_phase(Phase.DRAINING)
     wait_until(lambda: frontend.client.get("/health").status_code == 503)
+    backend.stalled.clear()
     thread.join()
     assert answers[0].json()["usage"]["completion_tokens"] == 60
 
@@ -254,7 +259,7 @@ def test_a_draining_backend_finishes_what_is_open(
 def test_a_clean_end_gives_everything_back(
     start_backend: StartBackend, start_frontend: StartFrontend, model_dir: Path
 ) -> None:
-    backend = start_backend(step_s=0.01)
+    backend = start_backend(step_s=0.05)
     frontend = Frontend(backend, model_dir, drain_timeout_s=0.2)
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
     wait_until(lambda: frontend.service.tracker.n_open == 1)

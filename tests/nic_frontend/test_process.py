@@ -20,6 +20,16 @@ from process_state import stop
 from sse import parse
 
 from ringbuffer import abi
+from ringbuffer.words import pair_word
+
+
+def refuses(url: str) -> bool:
+    """Whether nobody else is let in."""
+    try:
+        httpx.get(f"{url}/health", timeout=WAIT_S)
+    except httpx.ConnectError:
+        return True
+    return False
 
 
 @pytest.mark.slow
@@ -36,10 +46,10 @@ def test_sigterm_lets_streams_finish(
     )
     client.start()
     wait_until(lambda: bool(backend.accepted))
+    backend.stalled.set()
     frontend.process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{frontend.url}/health", timeout=WAIT_S)
+    wait_until(lambda: refuses(frontend.url))
+    backend.stalled.clear()
     client.join()
     assert len(parse(answers[0].text)) == 100
     log = frontend.end()
@@ -149,11 +159,10 @@ def test_streams_outlive_a_frontend_that_stands_still(
     stop(frontend.process.pid)
     backend.stalled.clear()
     time.sleep(still_s)
-    ended = [row.state is abi.State.DECODE_COMPLETED for row in backend.accepted]
+    wait_until(lambda: sum(row.state is abi.State.DECODE_COMPLETED for row in backend.accepted) >= 4)
     os.kill(frontend.process.pid, signal.SIGCONT)
     for reader in readers:
         reader.join(WAIT_S)
-    assert sum(ended) >= 4
     expected = {index: list(range(n if index < 8 else 20)) for index in range(12)}
     assert {index: tokens_of(content) for index, content in bodies.items()} == expected
     assert int(backend.region.leases["word"][0]) & 0xFFFFFFFF == 1  # the first epoch still
@@ -169,7 +178,8 @@ def test_suspended_for_longer_than_the_lease(
     processes.append(frontend := Process(backend, model_dir, port))
     frontend.wait_ready()
     os.kill(frontend.process.pid, signal.SIGSTOP)
-    time.sleep(1.5)
+    reclaimed = pair_word(1, abi.LeaseState.RECLAIMED)
+    wait_until(lambda: int(backend.region.lease_acks["word"][0]) == reclaimed, what="the lease reclaimed")
     os.kill(frontend.process.pid, signal.SIGCONT)
     wait_until(lambda: int(backend.region.leases["word"][0]) & 0xFFFFFFFF == 2)
     frontend.wait_ready()

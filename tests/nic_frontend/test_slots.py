@@ -36,14 +36,14 @@ def test_waits_only_for_slots_that_are_being_released() -> None:
     async def scenario() -> None:
         slots = SlotTracker(2, 1024, 1024)
         slots.take([ONE] * 2)
-        assert await slots.wait([ONE], 5.0) == []  # at once: nothing is on its way
+        assert await slots.wait([ONE], WAIT_S) == []  # at once: nothing is on its way
         slots.releasing(1)
         asyncio.get_running_loop().call_later(0.01, slots.free, 1)
-        assert await slots.wait([ONE], 5.0) == [1]
+        assert await slots.wait([ONE], WAIT_S) == [1]
         slots.releasing(1)
         assert await slots.wait([ONE], 0.02) == []
 
-    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 
 
 def test_without_a_limit_slots_in_use_are_waited_for() -> None:
@@ -63,7 +63,7 @@ def test_without_a_limit_slots_in_use_are_waited_for() -> None:
         slots.free(0)
         assert slots.n_free == 1  # nobody waits for it any more
 
-    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 
 
 def test_who_is_cancelled_when_all_fail_is_cancelled() -> None:
@@ -77,7 +77,7 @@ def test_who_is_cancelled_when_all_fail_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 
 
 def test_ranges_are_held_until_their_slot_is_free() -> None:
@@ -104,11 +104,11 @@ def test_room_in_the_heaps_is_waited_for_in_order() -> None:
         assert await slots.wait([Size(128, 1)], 5.0) == []
         for slot in (0, 1):
             slots.releasing(slot)
-        large = asyncio.create_task(slots.wait([Size(96, 1)], 5.0))
+        large = asyncio.create_task(slots.wait([Size(96, 1)], WAIT_S))
         await asyncio.sleep(0)
-        small = asyncio.create_task(slots.wait([Size(32, 1)], 5.0))
+        small = asyncio.create_task(slots.wait([Size(32, 1)], WAIT_S))
         await asyncio.sleep(0)
-        assert await slots.wait([ONE], 5.0) == []  # what is being released is promised already
+        assert await slots.wait([ONE], WAIT_S) == []  # what is being released is promised already
         slots.free(0)
         await asyncio.sleep(0.01)
         assert not large.done()
@@ -117,7 +117,7 @@ def test_room_in_the_heaps_is_waited_for_in_order() -> None:
         slots.free(1)
         assert [await large, await small] == [[2], [3]]
 
-    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 
 
 def test_who_waits_behind_one_that_gives_up_is_served() -> None:
@@ -127,16 +127,16 @@ def test_who_waits_behind_one_that_gives_up_is_served() -> None:
         for slot in (0, 1):
             slots.releasing(slot)
         short = asyncio.create_task(slots.wait([Size(96, 1)], 0.05))
-        gone = asyncio.create_task(slots.wait([Size(1, 1)], 5.0))
+        gone = asyncio.create_task(slots.wait([Size(1, 1)], WAIT_S))
         await asyncio.sleep(0)
         slots.free(0)
         gone.cancel()
         assert await short == []
-        assert await slots.wait([Size(64, 1)], 5.0) == [2]
+        assert await slots.wait([Size(64, 1)], WAIT_S) == [2]
         with pytest.raises(asyncio.CancelledError):
             await gone
 
-    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 
 
 def test_nothing_of_a_lost_lease_is_given_out() -> None:
@@ -144,7 +144,7 @@ def test_nothing_of_a_lost_lease_is_given_out() -> None:
         slots = SlotTracker(16, 32, 1024)
         slots.take([ONE])
         slots.releasing(0)
-        waits = asyncio.create_task(slots.wait([ONE], 5.0))
+        waits = asyncio.create_task(slots.wait([ONE], WAIT_S))
         await asyncio.sleep(0)
         slots.free(0)  # it has a slot now, and does not know yet
         slots.reset()
@@ -152,7 +152,7 @@ def test_nothing_of_a_lost_lease_is_given_out() -> None:
         assert slots.n_free == 16
         assert slots.take([ONE]) == [0]
 
-    asyncio.run(asyncio.wait_for(scenario(), 2.0))
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))
 
 
 def test_429_with_retry_after_when_all_slots_are_busy(

@@ -8,14 +8,14 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHAT, Speak, StartBackend, error_of
+from harness import CHAT, Speak, StartBackend, error_of, wait_until
 from limits import WAIT_S
+from own_time import own_s
 from renderers import BOUNDS, ECHO, user
 from templates import HERMES
 
@@ -104,10 +104,11 @@ def test_the_event_loop_turns_while_a_template_does_not_end(start_renderer: Any)
 
     async def turns() -> None:
         hostile = asyncio.create_task(renderer.render(user("go"), PromptEnd.ANSWER, {}))
-        longest, last = 0.0, time.monotonic()
+        longest, last = 0.0, own_s()
         while not hostile.done():
             await asyncio.sleep(0.005)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            now = own_s()
+            longest, last = max(longest, now - last), now
         assert longest < 0.4
         with pytest.raises(ApiError):
             await hostile
@@ -128,18 +129,21 @@ def test_a_template_that_cannot_be_used_is_refused_at_the_start(
     assert "\n" not in str(caught.value)
 
 
-def test_the_process_ends_by_itself_when_nobody_waits_for_its_rendering(start_renderer: Any) -> None:
+def test_the_process_ends_by_itself_when_nobody_waits_for_its_rendering(
+    start_renderer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its frontend was killed: nobody is left who would kill it."""
     renderer = start_renderer(trapped(ENDLESS), Bounds(time_s=0.2, memory_bytes=1 << 30, most_text=1 << 16))
+    monkeypatch.setattr(renderer, "_watch_oldest", lambda: None)
 
     async def abandon() -> None:
         hostile = asyncio.create_task(renderer.render(user("go"), PromptEnd.ANSWER, {}))
-        await asyncio.sleep(0.1)
-        renderer._stop_watching()
+        while renderer._channel is None:
+            await asyncio.sleep(0.001)
         hostile.cancel()
 
-    asyncio.run(abandon())
-    assert renderer._process.wait(20) == -signal.SIGALRM
+    asyncio.run(asyncio.wait_for(abandon(), WAIT_S))
+    assert renderer._process.wait(WAIT_S) == -signal.SIGALRM
 
 
 def test_the_process_has_no_secrets_and_writes_nothing(
@@ -160,8 +164,9 @@ def test_a_server_answers_others_while_a_template_does_not_end(speak: Speak) -> 
         "takes more than 0.5 s"
         in error_of(frontend.client.post("/v1/chat/completions", json=hostile), 400)["message"]
     )
+    # Others have half a second, too, which a busy machine may take from one or the other.
     for _ in range(3):
-        assert frontend.client.post("/v1/chat/completions", json=CHAT).status_code == 200
+        wait_until(lambda: frontend.client.post("/v1/chat/completions", json=CHAT).status_code == 200)
 
 
 def test_tools_go_through_the_process(speak: Speak) -> None:

@@ -87,7 +87,7 @@ def test_one_frontend_of_several_speaks_for_all(
         lines = [getattr(record, LOG_FIELDS) for record in caplog.records]
         return sum(line["output_tokens_per_s"] * line["seconds"] for line in lines)
 
-    wait_until(lambda: said() >= 79, 20)
+    wait_until(lambda: said() >= 79)
     assert said() == pytest.approx(80)
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from harness import StartBackend, StartFrontend, error_of, wait_until
+from limits import WAIT_S
 from mock_backend import MockBackend
+from numpy.typing import NDArray
 
 from nic_frontend.http.long_json import pieces
+from nic_frontend.observe import step_trace
+from nic_frontend.observe.live import shown_steps
 from nic_frontend.observe.step_trace import MOST_STEPS, trace_of
 from ringbuffer import abi
 
@@ -52,19 +60,35 @@ def publish(backend: MockBackend, number: int, prompt_tokens: int, decoding: int
 
 
 def test_the_steps_of_a_window_are_a_chrome_trace(
-    backend: MockBackend, start_frontend: StartFrontend
+    backend: MockBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those before it are left out, and those that come are all there, though the ring has 64 at a time."""
     client = start_frontend(backend).client
+    now, looks = [0.0], list[int]()
+
+    def shown(records: NDArray[np.void]) -> list[dict[str, int]]:
+        looks.append(len(looks))
+        return shown_steps(records)
+
+    def seen() -> None:
+        """Returns when all that is published has been looked at."""
+        before = len(looks)
+        wait_until(lambda: len(looks) >= before + 2)  # the first may have read the ring before
+
+    monkeypatch.setattr(step_trace, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(step_trace, "shown_steps", shown)
     for number in range(1, 40):
         publish(backend, number, 5, 0)
     answers: list[httpx.Response] = []
     asking = threading.Thread(target=lambda: answers.append(client.get("/profile?seconds=1.5")))
     asking.start()
-    time.sleep(0.4)
+    wait_until(lambda: looks)
     for number in range(40, 240):
         publish(backend, number, 16 if number % 10 == 0 else 0, 8)
-        time.sleep(0.002)
+        if number % (abi.SHOWN_STEPS // 2) == 0:
+            seen()
+    seen()
+    now[0] = 1.5
     asking.join()
     trace = answers[0].json()
     assert trace["otherData"]["missed_steps"] == 0
@@ -86,27 +110,23 @@ def test_no_such_window(frontend_client: httpx.Client, seconds: str) -> None:
 
 
 def test_one_trace_at_a_time_and_none_for_a_client_that_left(
-    backend: MockBackend, start_frontend: StartFrontend
+    backend: MockBackend, start_frontend: StartFrontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frontend = start_frontend(backend)
-    asking = httpx.Client(base_url=frontend.url, timeout=2.0)
-    ended: list[BaseException] = []
+    began = threading.Event()
+    take = step_trace.StepTrace._take
 
-    def ask() -> None:
-        try:
-            while asking.get("/profile?seconds=60").status_code == 409:  # one of those below came first
-                time.sleep(0.001)
-        except httpx.TransportError as error:
-            ended.append(error)
+    async def noted(trace: step_trace.StepTrace, seconds: float) -> dict[str, Any]:
+        began.set()
+        return await take(trace, seconds)
 
-    thread = threading.Thread(target=ask)
-    thread.start()
+    monkeypatch.setattr(step_trace.StepTrace, "_take", noted)
     get = frontend.client.get
-    wait_until(lambda: get("/profile?seconds=0.01").status_code == 409)
-    assert error_of(get("/profile?seconds=0.01"), 409)["code"] == "trace_in_progress"
-    thread.join()  # after two seconds it leaves
-    assert ended
-    wait_until(lambda: get("/profile?seconds=0.01").status_code == 200)
+    with socket.create_connection(("127.0.0.1", frontend.port), timeout=WAIT_S) as leaves:
+        leaves.sendall(b"GET /profile?seconds=60 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert began.wait(WAIT_S)
+        assert error_of(get("/profile?seconds=0.01"), 409)["code"] == "trace_in_progress"
+    wait_until(lambda: get("/profile?seconds=0.01").status_code == 200, WAIT_S / 4, "the trace given up")
 
 
 def test_a_long_trace_says_what_it_lacks_and_is_written_with_turns_for_others() -> None:
@@ -116,11 +136,11 @@ def test_a_long_trace_says_what_it_lacks_and_is_written_with_turns_for_others() 
     told = trace["otherData"]
     assert told["full"] is True
     assert told["steps"] + told["missed_steps"] == MOST_STEPS
-    longest, length, began = 0.0, 0, time.perf_counter()
+    longest, length, began = 0.0, 0, time.thread_time()
     for piece in pieces(trace, json.dumps):
-        longest = max(longest, time.perf_counter() - began)
+        longest = max(longest, time.thread_time() - began)
         length += len(piece)
-        began = time.perf_counter()
+        began = time.thread_time()
     assert longest < 0.05  # 100 ms is what a turn may take (F10)
     assert length < 32 << 20
 

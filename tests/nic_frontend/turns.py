@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from limits import WAIT_S
+from own_time import queued_s
 
 from nic_frontend.service import Service
 
@@ -70,10 +71,10 @@ class LockHolds:
     def _watch(self) -> None:
         """Between two looks it takes the lock twice: each time that it does, it may wait for a while."""
         schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)  # this thread's, for ever
-        before, queued_before, then = _ran_s(), _queued_s(schedstat), time.monotonic()
+        before, queued_before, then = _ran_s(), queued_s(schedstat), time.monotonic()
         while True:
             time.sleep(LOOK_S)
-            queued = _queued_s(schedstat)
+            queued = queued_s(schedstat)
             now, at = _ran_s(), time.monotonic()
             judged_elsewhere = (threading.get_ident(), self._turns.thread if self._turns else None)
             others = [thread for thread in now if thread in before and thread not in judged_elsewhere]
@@ -87,8 +88,3 @@ def _ran_s() -> dict[int, float]:
     """The CPU time of each thread that runs Python. Nobody else has the lock meanwhile, so none ends."""
     threads = [thread.ident for thread in threading.enumerate() if thread.ident is not None]
     return {thread: time.clock_gettime(time.pthread_getcpuclockid(thread)) for thread in threads}
-
-
-def _queued_s(schedstat: int) -> float:
-    """The time of a thread on a queue for a core (proc_pid_schedstat(5))."""
-    return int(os.pread(schedstat, 100, 0).split()[1]) / 1e9

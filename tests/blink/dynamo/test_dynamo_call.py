@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fixtures import *  # noqa: F403
 from harness import StartBackend
+from limits import WAIT_S
 from mock_backend import MockBackend
 from scripted_answers import bits_of
 
@@ -28,7 +29,7 @@ HALF = math.log(2)
 
 def chunks_of(backend: MockBackend, model_dir: Path, **asked: Any) -> list[dict[str, Any]]:
     """What a worker passes on of the answer to a request."""
-    service = Service(FrontendOptions(model_dir=model_dir, ring=backend.path, attach_timeout_s=2.0))
+    service = Service(FrontendOptions(model_dir=model_dir, ring=backend.path, attach_timeout_s=WAIT_S))
 
     async def run() -> list[dict[str, Any]]:
         await service.start()
@@ -75,7 +76,7 @@ def test_nothing_is_told_unasked(start_backend: StartBackend, model_dir: Path) -
 def test_a_call_that_ends_while_its_grammar_is_compiled(start_backend: StartBackend, model_dir: Path) -> None:
     """Nobody could cancel it later, so it takes no slot."""
     backend = start_backend()
-    service = Service(FrontendOptions(model_dir=model_dir, ring=backend.path, attach_timeout_s=2.0))
+    service = Service(FrontendOptions(model_dir=model_dir, ring=backend.path, attach_timeout_s=WAIT_S))
     asked = {"token_ids": PROMPT, "sampling_options": {"guided_decoding": {"json": {"type": "integer"}}}}
 
     async def run() -> None:

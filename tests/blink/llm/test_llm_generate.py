@@ -31,7 +31,7 @@ def make_llm(model_dir: Path) -> Iterator[MakeLLM]:
     made: list[LLM] = []
 
     def make(backend: MockBackend, **options: Any) -> LLM:
-        made.append(LLM(model_dir, ring=backend.path, attach_timeout=2, **options))
+        made.append(LLM(model_dir, ring=backend.path, attach_timeout=WAIT_S, **options))
         return made[-1]
 
     yield make
@@ -286,7 +286,7 @@ def test_a_model_that_nobody_has_any_more_gives_its_lease_back(
 ) -> None:
     backend = start_backend(n_leases=1)
     for _ in range(2):  # the second would find no lease
-        llm = LLM(model_dir, ring=backend.path, attach_timeout=2)
+        llm = LLM(model_dir, ring=backend.path, attach_timeout=WAIT_S)
         llm.generate("x", SamplingParams(max_tokens=1), use_tqdm=False)
         del llm
 

@@ -115,7 +115,7 @@ def test_a_silent_frontend_loses_its_lease(
 ) -> None:
     """V5: as a frontend that is frozen, whose kernel still acknowledges everything."""
     monkeypatch.setattr("nic_frontend.transport.exchange_client.ALIVE_S", 0.1)
-    server = start(n_leases=1, silence_s=1.0)
+    server = start(n_leases=1, silence_s=2.0)
     frozen = server.connect()
     assert frozen.claim(CLAIM).lease == 0
     wait_until(lambda: server.target.log == ["open", "close"])
@@ -123,7 +123,7 @@ def test_a_silent_frontend_loses_its_lease(
     assert lively.claim(CLAIM).lease == 0
     ended: list[str] = []
     lively.keep(ended.append)
-    time.sleep(2.0)
+    time.sleep(3.0)
     assert server.target.log == ["open", "close", "open"]
     assert not ended
     server.stop()
