@@ -243,16 +243,20 @@ def test_a_file_that_is_no_tokenizers_is_refused(tmp_path: Path) -> None:
 
 def test_whether_a_vocabulary_has_bytes_is_told_without_its_tokens(tmp_path: Path) -> None:
     """The backend asks before it loads a model, and reads the tokens once, when it does."""
-    vocabulary = {f"token{i}": i for i in range(200_000)}
+    vocabulary = {f"token{i}": i for i in range(60_000)}
     tokenizer = {"decoder": {"type": "ByteLevel"}, "model": {"vocab": vocabulary}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
 
-    def cost(work: Callable[[], object]) -> float:
-        began = time.process_time()
+    def once(work: Callable[[], object]) -> float:
+        began = time.thread_time()
         assert work()
-        return time.process_time() - began
+        return time.thread_time() - began
 
-    assert cost(lambda: has_bytes(tmp_path)) < 0.5 * cost(lambda: answer_bytes(tmp_path, 200_000))
+    def cost(work: Callable[[], object]) -> float:
+        """Of three times the best: whoever shares a core's caches makes work longer, and none shorter."""
+        return min(once(work) for _ in range(3))
+
+    assert cost(lambda: has_bytes(tmp_path)) < 0.5 * cost(lambda: answer_bytes(tmp_path, 60_000))
 
 
 def test_generation_without_stops_is_the_detokenizer(model_dir: Path) -> None:
