@@ -17,10 +17,15 @@ SHAPES = ROOT / "scripts" / "bench" / "shapes"
 LLAMA = SHAPES / "llama-3-8b.json"
 
 
+KNOWN: dict[tuple[str, ...], dict[str, Any]] = {}  # to plan all steps of a model takes seconds
+
+
 def explained(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main(["explain", *words, "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    """What the command says in JSON, which no test changes."""
+    if words not in KNOWN:
+        assert main(["explain", *words, "--json"]) == 0
+        KNOWN[words] = json.loads(capsys.readouterr().out)
+    return KNOWN[words]
 
 
 def step_of(found: dict[str, Any], kind: str, tokens: int) -> dict[str, Any]:
