@@ -45,14 +45,14 @@ def emulate(build_program: Callable[..., Path]) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def emulate_gelu(build_program: Callable[..., Path]) -> Callable[..., None]:
     """The same of a model whose activation is GELU: the kernels that end in one."""
-    sources = [ROOT / EMULATOR / f"{name}.cpp" for name in ("skinny_gemm", "gemm", "moe", "step", "threads")]
+    sources = [ROOT / EMULATOR / f"{name}.cpp" for name in ("gated", "skinny_gemm")]
     return loaded(build_program("emulator_gelu.so", sources, *FLAGS, "-DBLINK_ACTIVATION=BLINK_GELU_TANH"))
 
 
 @pytest.fixture(scope="session")
 def emulate_clamped(build_program: Callable[..., Path]) -> Callable[..., None]:
     """The same of a model whose activation is the clamped SwiGLU."""
-    sources = [ROOT / EMULATOR / f"{name}.cpp" for name in ("skinny_gemm", "gemm", "moe", "step", "threads")]
+    sources = [ROOT / EMULATOR / f"{name}.cpp" for name in ("gated", "moe")]
     return loaded(
         build_program("emulator_clamped.so", sources, *FLAGS, "-DBLINK_ACTIVATION=BLINK_CLAMPED_SWIGLU")
     )

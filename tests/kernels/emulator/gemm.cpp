@@ -1,10 +1,8 @@
-/* The matmuls, but for the skinny GEMM. */
+/* The matmuls, but for the skinny GEMM and those of gated.cpp. */
 #include "kernels.h"
 #include "weights.h"
 
 #include "kernels/ops/gemm/resident_gemv.h"
-#include "kernels/ops/gemm/code_gemv.h"
-#include "kernels/ops/gemm/gemv.h"
 #include "kernels/ops/gemm/split_sums.h"
 #include "kernels/ops/gemm/tiled_fp8_gemm_sm90.h"
 #include "kernels/ops/gemm/unpack.h"
@@ -20,28 +18,6 @@ void emulate_to_halves(const uint32_t* words, uint32_t* pairs, uint32_t n, bool 
     else
       blink::to_halves(words[i], to[0], to[1], __nv_bfloat16());
   }
-}
-
-/* Weights are halves, or narrow with scales of `form`. */
-void emulate_gemv(const void* w, const void* scales, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out,
-                  uint32_t output, uint32_t groups, uint32_t form, uint32_t blocks) {
-  using namespace blink;
-  after(x, kHalf * m * n_in);
-  with_form(form, [&](auto of) {
-    const auto matrix = weights_of<of()>(w, scales, form);
-    with_constant<kEpilogueHalf, kEpilogueFloat, kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
-      with_constant<1, 2>(groups, [&](auto n_groups) {
-        if (kIsCodes<of()>) emulator::dynamic_bytes = kCodeGemvBytes + n_in / kChunkWeights<of()> * kCodeGemvSumBytes;
-        launch({blocks}, kGemvThreads, [&] {
-          if constexpr (kIsCodes<of()>)
-            code_gemv_kernel<Half, kind(), of()>(matrix, x, y, m, n_in, n_out);
-          else
-            gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out);
-        });
-        emulator::dynamic_bytes = emulator::kMostBytes;
-      });
-    });
-  });
 }
 
 /* With `w_router`, the sums of a router. Weights are halves, or narrow with scales of `form`. */
@@ -64,19 +40,6 @@ void emulate_resident_gemv(const void* w, const void* scales, const void* x, con
       });
     });
   });
-}
-
-void emulate_tiled_gemm(const blink::BoxMap* w, const blink::BoxMap* x, const blink::BoxMap* y,
-                        const blink::TiledParams* cut, uint32_t output, uint32_t pairs) {
-  using namespace blink;
-  emulator::dynamic_bytes = kTiledSharedBytes;
-  after(reinterpret_cast<const void*>(x->data), kHalf * cut->m * cut->n_in);
-  with_constant<kEpilogueAdd, kEpilogueSilu>(output, [&](auto kind) {
-    if (kind() == kEpilogueAdd) after(reinterpret_cast<const void*>(y->data), kFloat * y->shape[2] * y->shape[3]);
-    const auto kernel = [&] { tiled_gemm_kernel<Half, kind()>(*w, *x, *y, *cut); };
-    launch({2 * pairs}, kTiledThreads, kernel, kPairs);
-  });
-  emulator::dynamic_bytes = emulator::kMostBytes;
 }
 
 void emulate_tiled_fp8_gemm(const blink::BoxMap* w, const blink::BoxMap* x, const blink::BoxMap* y,

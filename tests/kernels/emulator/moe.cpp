@@ -1,63 +1,17 @@
-/* The products of experts, and their sums. */
+/* The products of experts, but for those of gated.cpp, and their sums. */
 #include "kernels.h"
 #include "weights.h"
 
 #include "kernels/ops/moe/single_token_codes.h"
 #include "kernels/ops/moe/single_token_down.h"
 #include "kernels/ops/moe/combine.h"
-#include "kernels/ops/moe/expert_gemv.h"
 #include "kernels/ops/moe/grouped_codes_gemm_sm90.h"
 #include "kernels/ops/moe/grouped_fp8_gemm_sm90.h"
 
 extern "C" {
 
-/* Both products; `product` lies between them. Weights are halves, or fp8 with scales of `form`. `bias`: of gate_up, or
- * null; here and below. */
-void emulate_moe_gemv(uint32_t* token_sequence, const float* logits, uint32_t* topk_ids, float* weight,
-                      const void* gate_up, const void* gate_up_scales, const void* down, const void* down_scales,
-                      const Half* bias, const Half* x, Half* product, Half* rows, uint32_t tokens, uint32_t n_experts,
-                      uint32_t hidden, uint32_t intermediate, uint32_t per_token, uint32_t form, uint32_t blocks) {
-  using namespace blink;
-  blink_set set = {};
-  set.token_sequence = token_sequence;
-  const Routing routing = {set, logits, topk_ids, weight, n_experts, 1};
-  with_form(form, [&](auto of) {
-    const auto w = weights_of<of()>(gate_up, gate_up_scales, form), w_down = weights_of<of()>(down, down_scales, form);
-    emulator::dynamic_bytes = of() == kUnscaled ? 0 : kExpertRingBytes;
-    after(logits, kFloat * tokens * n_experts);
-    std::vector<ExpertInput<Half, kGateUp, of()>> converted(tokens * hidden);
-    for (uint32_t i = 0; i < tokens * hidden; ++i) from_float(to_float(x[i]), &converted[i]);
-    const auto* input = converted.data();
-    after(input, kHalf * tokens * hidden);
-    const auto gate_up_kernel = [&](auto source) {
-      const auto run = [&](auto kernel) {
-        kernel(routing, w, input, product, tokens, hidden, intermediate, per_token, bias);
-      };
-      if (!bias)
-        run(moe_gemv_kernel<Half, kGateUp, RoutingSource(source()), of()>);
-      else if constexpr (!kIsFp8<of()>)
-        run(moe_gemv_kernel<Half, kGateUp, RoutingSource(source()), of(), true>);
-      else
-        emulator::fail("no such instance");
-    };
-    launch({blocks}, kExpertThreads, [&] {
-      with_constant<kRoutingGiven, kRoutingFused>(tokens <= kFewTokens ? kRoutingFused : kRoutingGiven, gate_up_kernel);
-    });
-    after(product, kHalf * tokens * per_token * intermediate);
-    const bool is_long = kIsCodes<of()> && intermediate > (kLongDownChunks - 1) * kChunkWeights<of()>;
-    with_constant<kDown, kLongDown>(is_long ? kLongDown : kDown, [&](auto matmul) {
-      constexpr auto kernel = moe_gemv_kernel<Half, ExpertMatmul(matmul()), kRoutingGiven, of()>;
-      const auto run = [&] {
-        kernel(routing, w_down, product, rows, tokens, intermediate, hidden, per_token, nullptr);
-      };
-      launch({blocks}, kExpertThreads, run);
-    });
-    emulator::dynamic_bytes = emulator::kMostBytes;
-  });
-}
-
-/* The same of one token, from a router's sums to the residual. Biases are those of the router, of gate_up and of down,
- * or all null. */
+/* Both products of one token, from a router's sums to the residual. Weights are halves, or narrow with scales of
+ * `form`; `product` lies between them. Biases are those of the router, of gate_up and of down, or all null. */
 void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t* topk_ids, float* weight,
                               const Half* norm, float eps, const void* gate_up, const void* gate_up_scales,
                               const void* down, const void* down_scales, const Half* router_bias,
@@ -104,30 +58,8 @@ void emulate_moe_single_token(uint32_t* token_sequence, int64_t* sums, uint32_t*
   });
 }
 
-/* The same for many tokens, by a plan. */
-void emulate_moe_grouped_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const Half* gate_up,
-                              const Half* down, const Half* bias, const Half* x, Half* product, Half* rows,
-                              uint32_t tokens, uint32_t hidden, uint32_t intermediate, uint32_t per_token,
-                              uint32_t blocks) {
-  using namespace blink;
-  const auto bits = [](const Half* p) { return reinterpret_cast<const uint16_t*>(p); };
-  const TensorMap gate_up_map = {bits(gate_up), intermediate, hidden, kGroupedWeights / 2, kGroupedK};
-  const TensorMap down_map = {bits(down), hidden, intermediate, kGroupedWeights, kGroupedK};
-  emulator::dynamic_bytes = kGroupedSharedBytes;
-  after(x, kHalf * tokens * hidden);
-  launch({blocks}, kGroupedThreads, [&] {
-    const auto kernel = bias ? moe_grouped_gemm_kernel<Half, kGateUp, true> : moe_grouped_gemm_kernel<Half, kGateUp>;
-    kernel(plan, pairs, gate_up_map, x, product, hidden, intermediate, per_token, bias);
-  });
-  after(product, kHalf * tokens * per_token * intermediate);
-  launch({blocks}, kGroupedThreads, [&] {
-    moe_grouped_gemm_kernel<Half, kDown>(plan, pairs, down_map, product, rows, intermediate, hidden, per_token,
-                                         nullptr);
-  });
-  emulator::dynamic_bytes = emulator::kMostBytes;
-}
-
-/* The same with weights in codes of four bits. */
+/* Both products of many tokens by a plan, with weights in codes of four bits; `product` lies between them. `bias`: of
+ * gate_up, or null. */
 void emulate_moe_grouped_codes_gemm(const blink::ExpertUnit* plan, const uint32_t* pairs, const uint8_t* gate_up,
                                     const void* gate_up_scales, const uint8_t* down, const void* down_scales,
                                     const Half* bias, const Half* x, Half* product, Half* rows, uint32_t tokens,

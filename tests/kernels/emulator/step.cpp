@@ -1,8 +1,7 @@
-/* The kernels around a step's matrices: its gate, the embedding, the norms, the rows that are gathered, and the
- * quantisation of activations. */
+/* The kernels around a step's matrices, but for the activation: its gate, the embedding, the norms, the rows that are
+ * gathered, and the quantisation of activations. */
 #include "kernels.h"
 
-#include "kernels/ops/activation.h"
 #include "kernels/ops/add_norm.h"
 #include "kernels/ops/embed.h"
 #include "kernels/ops/gate.h"
@@ -103,10 +102,5 @@ void emulate_add_rmsnorm_quantize(float* residual, const Half* x, const Half* we
       add_rmsnorm_quantize_kernel<Half, constant()>(residual, x, weight, next, eps, out, scales, hidden, stride);
     });
   });
-}
-
-void emulate_silu_mul(const Half* gate_up, Half* out, uint32_t intermediate, uint32_t tokens) {
-  after(gate_up, kHalf * 2 * tokens * intermediate);
-  launch({tokens, (intermediate + 255) / 256}, 32, [&] { blink::silu_mul_kernel(gate_up, out, intermediate); });
 }
 }
