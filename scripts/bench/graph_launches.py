@@ -302,6 +302,8 @@ def scan(bench: Bench, slots: int, is_host_memory: bool) -> dict[str, Any]:
     kernel = bench.module.kernel("blink_scan")
     kernel.launch((1, 1, 1), (SCHEDULER_THREADS, 1, 1), bench.stream, words, seen, slots, SCANS, took, found)
     bench.wait()
+    if changed := int.from_bytes(bench.memory.read(found, 4), "little"):
+        raise SystemExit(f"a thread of the scan found {changed} changed slots where there were none")
     rounds = np.frombuffer(bench.memory.read(took, 8 * SCANS), np.uint64)
     return {
         "slots": slots,

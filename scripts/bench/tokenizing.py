@@ -59,14 +59,18 @@ def corpus() -> str:
 
 
 def cut(text: str, places: Sequence[tuple[int, int]], length: int, n: int) -> list[str]:
-    """`n` texts of about `length` tokens, whose `places` in `text` are given: where a cut splits a word, its
-    parts may be tokens of their own."""
-    if len(places) <= length:
-        raise ValueError(f"the text has {len(places)} tokens, which is too few for texts of {length}")
-    source = random.Random(f"{SEED} {length}")
-    starts = [source.randrange(len(places) - length) for _ in range(n)]
-    spans = [(places[at][0], places[at + length - 1][1]) for at in starts]
-    return [text[begin:end] for begin, end in spans]
+    """`n` different texts of about `length` tokens, whose `places` in `text` are given: where a cut splits a
+    word, its parts may be tokens of their own. Raises ValueError where there are not so many."""
+    starts = list(range(len(places) - length + 1))
+    random.Random(f"{SEED} {length}").shuffle(starts)
+    found: dict[str, None] = {}
+    for at in starts:
+        found[text[places[at][0] : places[at + length - 1][1]]] = None
+        if len(found) == n:
+            return list(found)
+    raise ValueError(
+        f"the text has {len(found)} different parts of {length} tokens, which is too few for {n}"
+    )
 
 
 async def cpu_us(encode: Encode, texts: list[str]) -> tuple[float, int]:

@@ -7,8 +7,8 @@ Their article generates 8,192 tokens with a batch of 32 of an 8B model, first sy
 for 24.0 % of 300.6 s, and then asynchronously. This runs one burst of that kind, of random weights as in
 transformers_batching.py, and looks at the GPU in short windows spread over it: all kernels and copies by
 PyTorch's profiler, which slows what it looks at, so the burst's time is of one without it where --no-look is
-given. The GPU is busy while any of them runs. --tokens N ends a shorter burst: the share changes little with
-the context, the time does.
+given. The GPU is busy while any of them runs. Where in the burst the windows lie follows from how long a step
+of a short one takes; as later steps take longer, they lie in the burst's earlier part rather than its end.
 
 What --json writes is what `blink bench timeline` draws. The comparison is `blink bench schedulers
 scripts/bench/shapes/llama-3-8b.json --streams 32 --input 16 --output 1024`.
@@ -39,6 +39,7 @@ from blink.flags import checked, count  # noqa: E402
 PROMPT = 16  # tokens; the article names none
 STRIP_US = 300_000.0  # of a timeline
 LOOKS, LOOK_S = 3, 1.0
+WARM_TOKENS = 64  # of an answer of the short bursts in front: the first one compiles, the second one is timed
 TOKENS_A_ROW = 2  # of a step at most: each token has a mask over the whole cache, which is copied
 SLOWEST_STEP_S = 0.2  # of those that are waited for
 
@@ -84,18 +85,30 @@ def look(seconds: float) -> list[Span]:
     return [(event.time_range.start, event.time_range.end) for event in on_gpu]
 
 
-def measure(manager: Any, work: Workload, is_looked_at: bool) -> tuple[float, list[list[Span]]]:
-    """Seconds of the burst, and what was seen of it. A look begins when as many tokens must have come."""
+def begins(expected_s: float) -> list[float]:
+    """When the looks at a burst begin, in seconds from its own begin: in the middles of equal parts of it."""
+    return [(i + 0.5) / LOOKS * expected_s for i in range(LOOKS)]
+
+
+def measure(manager: Any, work: Workload, expected_s: float | None = None) -> tuple[float, list[list[Span]]]:
+    """Seconds of the burst, and what was seen of it where it is looked at: it is expected to take so long."""
     limit_s = work.output * SLOWEST_STEP_S + 60.0
     began = time.monotonic()
     manager.add_requests(inputs=prompts_of(work, seed=1), max_new_tokens=work.output)
     seen = []
-    if is_looked_at:
-        time.sleep(LOOK_S)  # the prompts are through
-        for _ in range(LOOKS):
-            seen.append(look(LOOK_S))
-            time.sleep(LOOK_S)
-    return answers(manager, work, began, limit_s), seen
+    for at in begins(expected_s) if expected_s is not None else ():
+        time.sleep(max(0.0, began + at - time.monotonic()))
+        seen.append(look(LOOK_S))
+    return answers(manager, work, began, limit_s), [
+        spans for spans in seen if spans
+    ]  # it may have ended early
+
+
+def expected(manager: Any, short: Workload, work: Workload) -> float:
+    """How long a burst takes whose steps are as long as those of the second of two short ones."""
+    measure(manager, short)
+    seconds, _ = measure(manager, short)
+    return seconds / short.output * work.output
 
 
 def record_of(name: str, work: Workload, seconds: float, seen: Sequence[Sequence[Span]]) -> dict[str, Any]:
@@ -126,10 +139,14 @@ def main() -> int:
     parser.add_argument("--json", action=CheckedPath, check=writable_file, metavar="FILE")
     options = parser.parse_args()
     work = Workload(options.requests, PROMPT, options.tokens)
+    short = Workload(options.requests, PROMPT, min(WARM_TOKENS, options.tokens))
     (is_async,) = MODES[options.batching]
     step_tokens = TOKENS_A_ROW * work.requests
     with running(load(options.model), [work], is_async, step_tokens) as manager:
-        seconds, seen = measure(manager, work, not options.no_look)
+        expected_s = expected(manager, short, work)
+        seconds, seen = measure(manager, work, None if options.no_look else expected_s)
+    if not seen and not options.no_look:
+        raise SystemExit(f"the burst ended after {seconds:.1f} s, before the first look at it")
     about = origin("schedulers", torch.cuda.get_device_name(), options.commit)
     record = about | {"model": options.model}
     record |= record_of(f"transformers {options.batching}", work, seconds, seen)

@@ -425,7 +425,7 @@ def check_one_token(
     sums[0] += np.round(logits.astype(np.float64) / scale * UNIT_SUM).astype(np.int64) - sums.sum(axis=0)
 
     if router_bias is not None:
-        router_bias[-1] = router_bias[logits.argmax()]  # which stays a tie
+        router_bias[[logits.argmax(), -2]] = router_bias[floats(router_bias).argmax()]  # they stay a tie
         logits += floats(router_bias)
     case.choice[0] = np.argsort(-logits, kind="stable")[:per_token]
     normed = np.clip(residual * scale * floats(factors), -largest, largest)

@@ -13,11 +13,19 @@ from blink.model_directory import demo_directory
 def test_texts_begin_and_end_where_tokens_do() -> None:
     text = "a bb ccc dddd"
     places = [(0, 1), (1, 4), (4, 8), (8, 13)]
-    found = cut(text, places, 2, 50)
-    assert set(found) == {"a bb", " bb ccc"}
-    assert found == cut(text, places, 2, 50)
-    with pytest.raises(ValueError, match="too few for texts of 4"):
-        cut(text, places, 4, 1)
+    found = cut(text, places, 2, 3)
+    assert sorted(found) == [" bb ccc", " ccc dddd", "a bb"]
+    assert found == cut(text, places, 2, 3)
+    with pytest.raises(ValueError, match="1 different parts of 4 tokens, which is too few for 2"):
+        cut(text, places, 4, 2)
+
+
+def test_no_two_texts_are_the_same() -> None:
+    text = "ab" * 10
+    places = [(at, at + 1) for at in range(20)]
+    assert sorted(cut(text, places, 3, 2)) == ["aba", "bab"]
+    with pytest.raises(ValueError, match="2 different parts of 3 tokens"):
+        cut(text, places, 3, 3)
 
 
 def test_sides_that_disagree_are_refused_and_no_text_comes_twice() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,15 +40,35 @@ def test_what_is_written_can_be_drawn(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"timeline.png", "makespan.png"}
 
 
+def test_looks_are_spread_over_the_whole_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def look(seconds: float) -> list[tuple[float, float]]:
+        looks.append(now[0] - 100.0)
+        now[0] += seconds
+        return SPANS if looks[-1] < 250 else []
+
+    monkeypatch.setattr(transformers_busy, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(transformers_busy, "look", look)
+    monkeypatch.setattr(transformers_busy, "answers", lambda *_: now[0] - 100.0)
+    manager = SimpleNamespace(add_requests=lambda **_: None)
+    _, seen = transformers_busy.measure(manager, Workload(2, 16, 8), expected_s=300.0)
+    assert looks == [50.0, 150.0, 250.0]
+    assert seen == [SPANS] * 2  # the burst had ended before the third
+
+
 def test_a_burst_is_looked_at_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr(transformers_busy, "LOOK_S", 0.0)
     monkeypatch.setattr(transformers_busy, "look", lambda seconds: looked.append(seconds) or SPANS)
     model = transformers_batching.load("llama-3.2-1b", "cpu", **SMALL)
     work = Workload(2, 16, 8)
     with transformers_batching.running(model, [work], is_async=False) as manager:
-        seconds, seen = transformers_busy.measure(manager, work, is_looked_at=True)
-        assert transformers_busy.measure(manager, work, is_looked_at=False)[1] == []
+        seconds, seen = transformers_busy.measure(manager, work, expected_s=0.01)
+        assert transformers_busy.measure(manager, work)[1] == []
+        assert transformers_busy.expected(manager, work, Workload(2, 16, 800)) > 0
     assert seconds > 0
     assert seen == [SPANS] * transformers_busy.LOOKS
     assert len(looked) == transformers_busy.LOOKS

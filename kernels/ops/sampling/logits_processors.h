@@ -9,11 +9,10 @@
  *   args      [BLINK_PROCESSOR_ARGS] what the request gives it
  *
  * They run behind biases, bans and penalties, and in front of the grammar's mask and the temperature. A token whose
- * logit is minus infinity keeps it, so a processor cannot give back what something else forbids. What they return lies
- * in memory of its own: log-probabilities are told of the logits that they were given.
- *
- * Many change only the logits of tokens that are among `recent`, and say so (tables.recent_processors). Such a one is
- * called for these tokens alone, once each, and on a GPU changes them where they lie; what they were is kept aside.
+ * logit is minus infinity keeps it, so a processor cannot give back what something else forbids. Log-probabilities are
+ * told of the logits that they were given: what they return lies in memory of its own. But many change only the logits
+ * of tokens that are among `recent`, and say so (tables.recent_processors): such a one is called for these tokens
+ * alone, once each, and on a GPU changes their logits where they lie, and what these were is kept aside.
  *
  * On the CPU, tables.processors has their addresses. On a GPU they are linked into the sampler's module
  * (kernels/sampler.cu), under the names blink_processor_0, blink_processor_1 and so on; BLINK_PROCESSORS(X), a macro
