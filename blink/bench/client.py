@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from blink.bench.records import Outcome, Target
+from blink.bench.records import UNFINISHED, Outcome, Target
 from blink.bench.stream import (
     END_OF_CHUNKS,
     Head,
@@ -173,7 +173,7 @@ class Client:
             await connection.exchange(request, reader)
             outcome.error = None
         except asyncio.CancelledError:
-            outcome.error = "not finished in time"
+            outcome.error = UNFINISHED
         except (OSError, TimeoutError) as error:
             outcome.error = f"cannot connect: {error or 'timeout'}"
         if connection is None:

@@ -89,16 +89,31 @@ def summary(values: Ms) -> dict[str, float] | None:
     return result | {"max": float(values.max())}
 
 
+def percentiles_of_all(values: Ms, never: int) -> dict[str, float | None] | None:
+    """Of `values` and as many infinite ones as `never` says: how many there are together (n), and their
+    percentiles, of which None is an infinite one; None where there are none of either.
+    """
+    n = len(values) + never
+    if n == 0:
+        return None
+    found: dict[str, float | None] = {"n": n}
+    ordered, last = np.sort(values), len(values) - 1
+    for name, percent in PERCENTILES.items():
+        place = percent * (n - 1) / 100
+        # numpy's own percentile is nan beside an infinite value, also where that has no weight.
+        found[name] = float(np.interp(place, np.arange(last + 1), ordered)) if place <= last else None
+    return found
+
+
 def measure(outcomes: list[Outcome], steady_ns: tuple[int, int], bounds: Slo | None) -> dict[str, Any]:
-    """The figures of one window. Latencies are of complete requests sent in its steady part (B6), rates of
-    what arrived in it (B7).
+    """The figures of one window. Latencies are of requests sent in its steady part (B6), rates of what
+    arrived in it (B7).
     """
     begin, end = steady_ns
     seconds = (end - begin) / 1e9
     sent = [o for o in outcomes if begin <= o.due_ns < end]
     good = [o for o in sent if o.ok]
     finished = [o for o in outcomes if o.ok and begin <= o.stamps[-1] < end]
-    several = [o for o in good if o.tokens > 1]
     result: dict[str, Any] = {
         "steady_s": seconds,
         "requests_sent": len(sent),
@@ -107,11 +122,7 @@ def measure(outcomes: list[Outcome], steady_ns: tuple[int, int], bounds: Slo | N
         "completed_per_s": len(finished) / seconds,
         "output_tokens_per_s": tokens_between(outcomes, begin, end) / seconds,
         "prompt_tokens_per_s": prompt_tokens_per_s(outcomes, begin, end),
-        "ttft_ms": summary(np.array([ttft_ms(o) for o in good])),
-        "tpot_ms": summary(np.array([tpot_ms(o) for o in several])),
-        "tpot_with_first_ms": summary(np.array([tpot_with_first_ms(o) for o in good])),
-        "itl_ms": summary(np.concatenate([np.empty(0), *(gaps_ms(o) for o in good)])),
-        "e2e_ms": summary(np.array([e2e_ms(o) for o in good])),
+        **latencies(sent),
         "tokens_per_chunk": _ratio(sum(o.tokens for o in good), sum(len(o.stamps) for o in good)),
         "tokens_counted_by": "usage" if all(o.has_usage for o in good) else "chunks",
     }
@@ -120,6 +131,24 @@ def measure(outcomes: list[Outcome], steady_ns: tuple[int, int], bounds: Slo | N
     if bounds is not None:
         result["goodput_per_s"] = sum(bounds.kept(o) for o in good) / seconds
     return result | failures(outcomes)
+
+
+def latencies(sent: list[Outcome]) -> dict[str, Any]:
+    """Of complete requests; and percentiles of all, with an infinite one for each that was not completed
+    (B6).
+    """
+    good, failed = [o for o in sent if o.ok], [o for o in sent if not o.ok]
+    of_requests = {
+        "ttft": ([ttft_ms(o) for o in good], len(failed)),
+        "tpot": ([tpot_ms(o) for o in good if o.tokens > 1], sum(o.expected_tokens > 1 for o in failed)),
+        "tpot_with_first": ([tpot_with_first_ms(o) for o in good], len(failed)),
+        "e2e": ([e2e_ms(o) for o in good], len(failed)),
+    }
+    found: dict[str, Any] = {"itl_ms": summary(np.concatenate([np.empty(0), *(gaps_ms(o) for o in good)]))}
+    for name, (values, never) in of_requests.items():
+        found[f"{name}_ms"] = summary(np.array(values))
+        found[f"{name}_of_all_ms"] = percentiles_of_all(np.array(values), never)
+    return found
 
 
 def failures(outcomes: list[Outcome]) -> dict[str, Any]:

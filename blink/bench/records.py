@@ -64,6 +64,8 @@ class AgentOrder:
     drain_ns: int
 
 
+UNFINISHED = "not finished in time"  # an outcome's error, where it was open when the drain was over
+
 AnyOrder = Order | ConversationOrder | AgentOrder
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blink.bench.metrics import Slo, failures, measure, serviceable, slo
-from blink.bench.records import Outcome
+from blink.bench.records import UNFINISHED, Outcome
 from blink.bench.report import interference
 
 MS = 1_000_000
@@ -125,9 +125,47 @@ def test_failures_count_what_did_not_come_and_are_in_no_latency() -> None:
     }
 
 
+def test_a_request_that_was_not_completed_is_longer_than_any() -> None:
+    """Of 101 requests, the first token of the i-th comes after i ms and its second i ms later; those behind
+    the 61 fastest never end.
+    """
+    good = [outcome(0, i, 2 * i) for i in range(1, 62)]
+    lost = [outcome(0, i, error=UNFINISHED) for i in range(62, 102)]
+    point = measure([*lost, *good], STEADY, None)
+    assert point["ttft_ms"]["p50"] == 31  # of the 61
+    unbounded = {"p95": None, "p99": None, "p99.9": None}
+    for name, median in (("ttft", 51), ("tpot", 51), ("tpot_with_first", 51), ("e2e", 102)):
+        assert point[f"{name}_of_all_ms"] == {"n": 101, "p50": median, **unbounded}
+    assert "itl_of_all_ms" not in point
+
+
+def test_a_percentile_between_the_last_complete_request_and_one_that_was_not_is_infinite() -> None:
+    good = [outcome(0, i) for i in range(1, 100)]
+    lost = outcome(0, error="HTTP 503: no")
+    assert measure([*good, lost], STEADY, None)["ttft_of_all_ms"]["p99"] is None  # at 98.01 of 0 to 99
+    assert measure([*good, outcome(0, 100), lost], STEADY, None)["ttft_of_all_ms"]["p99"] == 100  # at 99
+
+
+def test_percentiles_of_all_are_those_of_complete_requests_where_all_are() -> None:
+    point = measure([outcome(0, i * i, i * i + 7 * i) for i in range(1, 30)], STEADY, None)
+    for name in ("ttft", "tpot", "tpot_with_first", "e2e"):
+        of_all, complete = point[f"{name}_of_all_ms"], point[f"{name}_ms"]
+        assert of_all == pytest.approx({key: complete[key] for key in of_all})
+
+
+def test_requests_for_one_token_have_no_tpot_whether_they_end_or_not() -> None:
+    several, one, lost = outcome(0, 10, 20), outcome(0, 10), outcome(0, error="lost")
+    one, lost = (dataclasses.replace(each, expected_tokens=1) for each in (one, lost))
+    point = measure([several, one, lost], STEADY, None)
+    assert (point["tpot_of_all_ms"]["n"], point["ttft_of_all_ms"]["n"]) == (1, 3)
+    assert measure([one], STEADY, None)["tpot_of_all_ms"] is None
+
+
 def test_without_a_complete_request_there_are_no_latencies() -> None:
     point = measure([outcome(0, error="HTTP 503: no")], STEADY, Slo(ttft=1))
     assert point["ttft_ms"] is point["itl_ms"] is point["tokens_per_chunk"] is None
+    assert point["ttft_of_all_ms"] == {"n": 1, **dict.fromkeys(("p50", "p95", "p99", "p99.9"))}
+    assert measure([], STEADY, None)["ttft_of_all_ms"] is None
     assert point["goodput_per_s"] == 0
 
 
