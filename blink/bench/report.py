@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +17,16 @@ LATENCIES = (
 BUSY_SHARE = 0.8  # of a core: a load process beyond it is a bottleneck (B5)
 ROUNDS = "output_tokens_per_s_of_rounds"  # of closed loops
 NOTES = (
-    "times in ms. TTFT: until the first token; TPOT: of a request, mean time per token after the first;\n"
-    "ITL: between two chunks, of all requests"
+    "times in ms, of completed requests. TTFT: until the first token; TPOT: of a request, mean time per\n"
+    "token after the first; ITL: between two chunks of one request, all requests together"
 )
 NOTE_OF_AGENTS = (
     "score: 1 / P90 of (end-to-end latency / output tokens), of n requests; cached: share of their prompts'\n"
     "tokens, as the server says; turns, sessions: that ended in the steady part"
+)
+NOTE_OF_INTERFERENCE = (
+    "TTFT and TPOT: of all requests, where those that were not completed count as longer than any; so a P99\n"
+    "is unbounded where about 1 % or more were not completed. ITL: of completed requests"
 )
 NOTE_OF_ROUNDS = "tok/s, whole requests: from the end of each stream's first request to the end of its last"
 
@@ -193,7 +198,8 @@ def number(values: dict[str, float] | None, key: str) -> str:
 
 def interference(points: Sequence[dict[str, Any]]) -> str:
     """The Blink paper's table 7, and the tail of the gaps: value [under antagonists / without]. Latencies are
-    geometric means over the loads, throughput is at the highest.
+    geometric means over the loads, throughput is at the highest. Those of requests are percentiles of all
+    (B6), or what antagonists keep from ending would look like a gain.
     """
     levels = sorted({point["antagonists_per_core"] for point in points})
     figures = {level: _figures([p for p in points if p["antagonists_per_core"] == level]) for level in levels}
@@ -201,27 +207,30 @@ def interference(points: Sequence[dict[str, Any]]) -> str:
     names = list(base)
     rows = [["threads/core", *names]]
     for level in levels:
-        cells = [
-            "-"
-            if value is None
-            else f"{value:.4g} [{value / reference:.2f}]"
-            if reference
-            else f"{value:.4g}"
-            for value, reference in ((figures[level][name], base[name]) for name in names)
-        ]
-        rows.append([str(level), *cells])
-    return render(rows)
+        rows.append([str(level), *(_beside(figures[level][name], base[name]) for name in names)])
+    return f"{render(rows)}\n{NOTE_OF_INTERFERENCE}"
+
+
+def _beside(value: float | None, reference: float | None) -> str:
+    if value is None:
+        return "-"
+    if math.isinf(value):
+        return "unbounded"
+    if not reference or math.isinf(reference):
+        return f"{value:.4g}"
+    return f"{value:.4g} [{value / reference:.2f}]"
 
 
 def _figures(points: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     def mean(key: str, percentile: str) -> float | None:
         if any(point[key] is None for point in points):
             return None
-        return geometric_mean([point[key][percentile] for point in points])
+        values = [point[key][percentile] for point in points]
+        return math.inf if None in values else geometric_mean(values)
 
     return {
-        "P99 TTFT": mean("ttft_ms", "p99"),
-        "P99 TPOT": mean("tpot_ms", "p99"),
+        "P99 TTFT": mean("ttft_of_all_ms", "p99"),
+        "P99 TPOT": mean("tpot_of_all_ms", "p99"),
         "req/s at the highest load": points[-1]["completed_per_s"],
         "ITL P99": mean("itl_ms", "p99"),
         "ITL P99.9": mean("itl_ms", "p99.9"),

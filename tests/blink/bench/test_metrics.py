@@ -190,8 +190,8 @@ def test_the_interference_table_has_ratios_to_the_quiet_run() -> None:
         return {
             "antagonists_per_core": level,
             "completed_per_s": rate,
-            "ttft_ms": figures,
-            "tpot_ms": figures,
+            "ttft_of_all_ms": figures,
+            "tpot_of_all_ms": figures,
             "itl_ms": figures,
         }
 
@@ -200,3 +200,17 @@ def test_the_interference_table_has_ratios_to_the_quiet_run() -> None:
     rows = [line.split("  ") for line in interference([*quiet, *loud]).splitlines()]
     cells = [cell.strip() for cell in rows[2] if cell.strip()]
     assert cells == ["8", "6 [3.00]", "6 [3.00]", "5 [0.50]", "6 [3.00]", "6 [3.00]", "9 [2.25]"]
+
+
+def test_what_antagonists_keep_from_ending_is_no_gain() -> None:
+    quiet = measure([outcome(0, 30 + i, 80 + i) for i in range(20)], STEADY, None)
+    loud = measure([outcome(0, 10, 60), *[outcome(0, 10, error=UNFINISHED)] * 19], STEADY, None)
+    points = [quiet | {"antagonists_per_core": 0}, loud | {"antagonists_per_core": 8}]
+    rows = [
+        [cell.strip() for cell in line.split("  ") if cell.strip()]
+        for line in interference(points).splitlines()
+    ]
+    assert rows[1][:3] == ["0", "48.81 [1.00]", "50 [1.00]"]
+    assert rows[2][:5] == ["8", "unbounded", "unbounded", "1 [0.05]", "50 [1.00]"]
+    turned = [loud | {"antagonists_per_core": 0}, quiet | {"antagonists_per_core": 8}]
+    assert interference(turned).splitlines()[2].split()[1:3] == ["48.81", "50"]  # no ratio to an infinite one

@@ -16,6 +16,7 @@ def point(**changes: Any) -> dict[str, Any]:
         "rate": None, "concurrency": 1024, "antagonists_per_core": 0, "requests_sent": 10000,
         "requests_failed": 0, "completed_per_s": 1234.56, "output_tokens_per_s": 123456.0,
         "output_tokens_per_s_of_rounds": 120000.0, "ttft_ms": LATENCY, "tpot_ms": LATENCY, "itl_ms": LATENCY,
+        "ttft_of_all_ms": LATENCY, "tpot_of_all_ms": LATENCY,
         "e2e_ms": LATENCY, "tokens_counted_by": "usage", "tokens_per_chunk": 1.0, "failures": {},
         "tokens_missing": 0, "cpu": {"serve": {"seconds_per_thousand_tokens": 0.12}},
         "energy": {"joules_per_token": 0.05, "mean_watts": 650.0},
