@@ -13,29 +13,27 @@ from bench.saturation import Throughput
 from bench.sweep_plan import ISOLATED, SWEEP
 from bench.sweep_records import MEASURED, Record
 
-from blink.bench.metrics import geometric_mean, serviceable
+from blink.bench.metrics import PERCENTILES, geometric_mean, serviceable
+from blink.bench.records import UNFINISHED
 
 LEAST_N = {"p99.9": 1000}  # of values, for a percentile to be told
-SHARE = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
-UNFINISHED = "not finished in time"  # as blink/bench/client.py has it
+OF_REQUESTS = ("ttft", "tpot")  # they have a value a request; itl has one a gap
 Figure = Callable[[Record], float | None]  # of one point
 
 
 def latency(name: str, statistic: str) -> Figure:
     """Milliseconds of `name`, ttft, tpot or itl. None where there are too few values. A percentile of
-    requests counts those that were not completed as longer than any: it is infinite where it would be one of
-    them. Means and gaps are those of complete requests.
+    requests is of all requests, and infinite where it would be of one that was not completed (B6 in
+    blink/bench/README.md). Means and gaps are those of complete requests.
     """
+    is_of_all = name in OF_REQUESTS and statistic in PERCENTILES
+    key = f"{name}_of_all_ms" if is_of_all else f"{name}_ms"
 
     def figure(record: Record) -> float | None:
-        point = record["point"]
-        summary = point[f"{name}_ms"]
-        sent, complete = point["requests_sent"], point["requests_complete"]
-        if name != "itl" and statistic in SHARE and complete < SHARE[statistic] * sent:
-            return math.inf
+        summary = record["point"][key]
         if summary is None or summary["n"] < LEAST_N.get(statistic, 1):
             return None
-        return float(summary[statistic])
+        return math.inf if summary[statistic] is None else float(summary[statistic])
 
     return figure
 

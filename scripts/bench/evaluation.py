@@ -4,10 +4,11 @@
     python scripts/bench/evaluation.py build/bench/sweep.jsonl > build/bench/evaluation.md
     python scripts/bench/evaluation.py --table table-6 --table fit build/bench/sweep.jsonl
 
-What has not been measured is "not run". p99.9 is told of 1,000 values or more. A percentile of requests
-counts those that were not completed as longer than any; where it would be one of them, it is "unbounded". In
-brackets are ratios: to blink, or under interference to the same server alone. They are of points that one run
-measured on one card; a star says that they are of several runs.
+What has not been measured is "not run". p99.9 is told of 1,000 values or more. A percentile of TTFT or TPOT
+counts requests that were not completed as longer than any; where it would be of one of them, it is
+"unbounded". Means, and all of ITL, are of completed requests only. In brackets are ratios: to blink, or under
+interference to the same server alone. They are of points that one run measured on one card; a star says that
+they are of several runs.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.curves import OF_REQUESTS  # noqa: E402
 from bench.evaluation_energy import figure_8  # noqa: E402
 from bench.evaluation_interference import figure_1, table_7  # noqa: E402
 from bench.evaluation_points import percentiles, runs, throughputs  # noqa: E402
 from bench.evaluation_summary import caches, figure_c1, fit, table_6, table_b1, table_b2  # noqa: E402
-from bench.sweep_records import Record, read_records  # noqa: E402
+from bench.sweep_records import MEASURED, Record, read_records  # noqa: E402
 
 PAPER = Path(__file__).with_name("paper_tables.json")
+OF_ALL = tuple(f"{name}_of_all_ms" for name in OF_REQUESTS)
 Table = Callable[[Sequence[Record], dict[str, Any]], str]
 TABLES: dict[str, tuple[str, Table]] = {
     "runs": ("Runs", runs),
@@ -52,6 +55,17 @@ def markdown(records: Sequence[Record], names: Sequence[str]) -> str:
     return "\n\n".join(parts)
 
 
+def check(records: Sequence[Record]) -> None:
+    """Raises SystemExit for points that were measured before points had percentiles of all requests."""
+    for record in records:
+        if record["status"] == MEASURED and not record["point"].keys() >= {*OF_ALL}:
+            where = ", ".join(record[name] for name in ("call", "variant", "model"))
+            raise SystemExit(
+                f"run {where}, {record['rate']:g} requests/s: this point has no {' or '.join(OF_ALL)}, so "
+                "unfinished requests would not count. Leave its file out, and measure it again"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -60,6 +74,7 @@ def main() -> None:
     parser.add_argument("--table", action="append", choices=tuple(TABLES), help="only this; may be repeated")
     arguments = parser.parse_args()
     records = [record for path in arguments.files for record in read_records(path)]
+    check(records)
     print(markdown(records, arguments.table or tuple(TABLES)))
 
 

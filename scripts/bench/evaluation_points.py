@@ -1,11 +1,11 @@
-"""Every point of a sweep: percentiles with the number of values that they are of, throughput, energy."""
+"""Every point of a sweep: percentiles with the number of their values, throughput, energy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.curves import cpu_seconds, joules, joules_without_idle, latency, unfinished
+from bench.curves import OF_REQUESTS, cpu_seconds, joules, joules_without_idle, latency, unfinished
 from bench.markdown import NONE, NOT_RUN, number, table
 from bench.sweep_records import MEASURED, Record
 
@@ -23,10 +23,17 @@ def percentiles(records: Sequence[Record], paper: dict[str, Any]) -> str:
 def _percentiles(record: Record) -> list[str]:
     cells = []
     for name in LATENCIES:
-        summary = record["point"][f"{name}_ms"]
-        cells.append(f"{summary['n']:,}" if summary else "0")
+        cells.append(_values(record["point"], name))
         cells += [number(latency(name, statistic)(record)) for statistic in STATISTICS]
     return cells
+
+
+def _values(point: dict[str, Any], name: str) -> str:
+    """How many values were measured, and of how many percentiles are where some were not."""
+    of_complete = point[f"{name}_ms"]
+    of_all = point[f"{name}_of_all_ms"] if name in OF_REQUESTS else of_complete
+    measured, together = (summary["n"] if summary else 0 for summary in (of_complete, of_all))
+    return f"{measured:,}" if measured == together else f"{measured:,} of {together:,}"
 
 
 def throughputs(records: Sequence[Record], paper: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from bench import evaluation, evaluation_interference
 from bench.curves import (
@@ -20,11 +21,15 @@ from bench.curves import (
     of,
     rate,
     serviceable_load,
+    unfinished,
 )
 from bench.saturation import Throughput, fitted
 from bench.sweep_plan import Key
 from bench.sweep_records import MEASURED, Record, record_of
 from limits import PROGRAM_S
+
+from blink.bench.metrics import measure, percentiles_of_all
+from blink.bench.records import UNFINISHED, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "llama-3-8b"
@@ -49,11 +54,16 @@ def record(
     repeat: int = 0,
 ) -> Record:
     done = n if complete is None else complete
+    of_all = {
+        f"{name}_of_all_ms": percentiles_of_all(np.full(done, value), n - done)
+        for name, value in (("ttft", ttft), ("tpot", 10.0))
+    }
     point: dict[str, Any] = {
         "requests_sent": n,
         "requests_complete": done,
         "requests_failed": n - done,
-        "failures": {"not finished in time": n - done} if done < n else {},
+        "failures": {UNFINISHED: n - done} if done < n else {},
+        **of_all,
         "offered_per_s": load,
         "completed_per_s": load if completed is None else completed,
         "output_tokens_per_s": 400 * load,
@@ -82,6 +92,11 @@ def rows(text: str) -> list[list[str]]:
 def ours(text: str, system: str) -> list[str]:
     """The row of the first model."""
     return next(row[2:] for row in rows(text) if row[:2] == ["Llama-3 8B", system])
+
+
+def printed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, ROOT / "scripts" / "bench" / "evaluation.py", *arguments]
+    return subprocess.run(program, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
 
 
 LOADS = (1, 2, 4, 7, 10, 12, 14, 16, 20, 24, 32)
@@ -163,14 +178,46 @@ def test_p999_is_told_of_a_thousand_values() -> None:
 
 
 def test_requests_that_were_not_completed_are_longer_than_any() -> None:
-    two_of_200 = record(1, complete=198)
-    assert latency("ttft", "p99")(two_of_200) == 100.0
-    three_of_200 = record(1, complete=197)
-    assert latency("ttft", "p99")(three_of_200) == math.inf
-    assert latency("ttft", "p95")(three_of_200) == 100.0
+    one_of_200 = record(1, complete=199)
+    assert latency("ttft", "p99")(one_of_200) == 100.0
+    two_of_200 = record(1, complete=198)  # between the 198th and the 199th
+    assert latency("ttft", "p99")(two_of_200) == math.inf
+    assert latency("ttft", "p95")(two_of_200) == 100.0
     assert latency("tpot", "p50")(record(1, complete=0)) == math.inf
-    assert latency("itl", "p99")(three_of_200) == 9.0
+    assert latency("itl", "p99")(two_of_200) == 9.0
     assert latency("ttft", "mean")(record(1, complete=0)) is None
+    assert latency("ttft", "p99.9")(record(1, n=500, complete=400)) is None  # too few to tell
+
+
+def test_the_median_of_requests_is_not_that_of_the_fastest() -> None:
+    """As `blink bench serve` measures them: of 101 requests, the i-th has its first token after i ms and its
+    second i ms later; the fastest 61 are completed.
+    """
+    times = [np.array([i, 2 * i], dtype=np.int64) * 1_000_000 for i in range(1, 102)]
+    outcomes = [
+        Outcome(i, None, 0, 0, 2, stamps, 2, True, None if i < 61 else UNFINISHED)
+        for i, stamps in enumerate(times)
+    ]
+    measured = record(1)
+    measured["point"] |= measure(outcomes, (0, 1_000_000_000), None)
+    assert [latency(name, "p50")(measured) for name in ("ttft", "tpot", "itl")] == [51, 51, 31]
+    assert latency("ttft", "mean")(measured) == 31
+    assert unfinished(measured) == 40
+    text = evaluation.markdown([measured], ["percentiles"]).split("**Phi-4 15B**")[0]
+    ttft = ["61 of 101", "51.0", "31.0", "unbounded", "unbounded", "-"]
+    (row,) = rows(text)
+    assert row[4:10] == row[10:16] == ttft
+    assert row[16] == "61"  # gaps
+
+
+def test_records_that_do_not_count_unfinished_requests_are_refused(tmp_path: Path) -> None:
+    old = record(1)
+    del old["point"]["tpot_of_all_ms"]
+    path = tmp_path / "old.jsonl"
+    path.write_text(json.dumps(old) + "\n")
+    done = printed(path)
+    assert done.returncode == 1
+    assert "run a, blink, llama-3-8b, 1 requests/s: this point has no ttft_of_all_ms or" in done.stderr
 
 
 def test_the_serviceable_load_is_the_highest_that_keeps_95_percent() -> None:
@@ -296,8 +343,7 @@ def test_the_papers_ratios_are_those_of_its_figures() -> None:
 
 
 def test_without_results_everything_of_ours_is_not_run() -> None:
-    program = [sys.executable, str(ROOT / "scripts" / "bench" / "evaluation.py")]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+    done = printed()
     assert done.returncode == 0, done.stderr
     titles = [line[3:] for line in done.stdout.splitlines() if line.startswith("## ")]
     assert titles == [title for title, _ in evaluation.TABLES.values()]
