@@ -28,7 +28,7 @@ from bench.evaluation_energy import figure_8  # noqa: E402
 from bench.evaluation_interference import figure_1, table_7  # noqa: E402
 from bench.evaluation_points import percentiles, runs, throughputs  # noqa: E402
 from bench.evaluation_summary import caches, figure_c1, fit, table_6, table_b1, table_b2  # noqa: E402
-from bench.sweep_records import MEASURED, Record, read_records  # noqa: E402
+from bench.sweep_records import MEASURED, Record, read_files  # noqa: E402
 
 PAPER = Path(__file__).with_name("paper_tables.json")
 OF_ALL = tuple(f"{name}_of_all_ms" for name in OF_REQUESTS)
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("files", metavar="FILE", nargs="*", type=Path, help="what sweep.py wrote")
     parser.add_argument("--table", action="append", choices=tuple(TABLES), help="only this; may be repeated")
     arguments = parser.parse_args()
-    records = [record for path in arguments.files for record in read_records(path)]
+    records = read_files(arguments.files)
     check(records)
     print(markdown(records, arguments.table or tuple(TABLES)))
 

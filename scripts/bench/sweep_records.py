@@ -36,14 +36,22 @@ def read_records(path: Path) -> list[Record]:
     return records
 
 
+def read_files(paths: Iterable[Path]) -> list[Record]:
+    """Those of every file once, however often and by whatever path it is named: a point that counted twice
+    would look like a repeat.
+    """
+    files: dict[Path, Path] = {}
+    for path in paths:
+        files.setdefault(path.resolve(), path)
+    return [record for path in files.values() for record in read_records(path)]
+
+
 class Results:
     """The records so far, and the file to which more are appended. `earlier` are others' files, only read."""
 
     def __init__(self, path: Path, earlier: Sequence[Path] = ()) -> None:
         self._path = path
-        self.records = [record for other in earlier for record in read_records(other)]
-        if path.exists():
-            self.records += read_records(path)
+        self.records = read_files([*earlier, *([path] if path.exists() else [])])
 
     def append(self, record: Record) -> None:
         cut_torn_line(self._path)  # or the record would be its end

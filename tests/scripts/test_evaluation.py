@@ -342,6 +342,13 @@ def test_the_papers_ratios_are_those_of_its_figures() -> None:
             assert row["completed"] / alone == pytest.approx(row["completed_ratio"], abs=0.015)
 
 
+def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    path, link = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in SWEPT))
+    link.symlink_to(path)
+    assert printed(path, path, link).stdout == printed(path).stdout != printed().stdout
+
+
 def test_without_results_everything_of_ours_is_not_run() -> None:
     done = printed()
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ import pytest
 from bench import sweep, sweep_plan
 from bench.laboratory import Cores
 from bench.sweep_plan import BLOCKS, ISOLATED, OTHERS, PACES, VARIANTS, Block, Point, Times, Unit
-from bench.sweep_records import FAILED, MEASURED, Results, left, read_records, record_of
+from bench.sweep_records import FAILED, MEASURED, Results, given_up, left, read_records, record_of
 from bench.sweep_run import run
 from limits import PROGRAM_S
 
@@ -169,6 +169,16 @@ def test_earlier_files_are_not_measured_again_nor_written(tmp_path: Path) -> Non
     assert left(units(), Results(path, [earlier]).records) == []
     assert earlier.read_bytes() == before
     assert not path.exists()
+
+
+def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    path, link, other = tmp_path / "r", tmp_path / "link", tmp_path / "other"
+    measured(units(), path, Pretended(failing={("vllm", 2.0)}), STARTS_S + 6 * POINT_S)
+    link.symlink_to(path)
+    once = Results(path).records
+    assert Results(path, [path, tmp_path / "." / "r", link]).records == once
+    assert Results(other, [path, link]).records == once
+    assert not given_up(Results(path, [path]).records)  # the point that failed once is tried once more
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
