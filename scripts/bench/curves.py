@@ -132,8 +132,8 @@ class Compared:
 
     @property
     def ratio(self) -> float | None:
-        """None where neither is finite."""
-        return None if math.isinf(self.second) else self.first / self.second
+        """None unless both are finite."""
+        return None if math.isinf(self.first) or math.isinf(self.second) else self.first / self.second
 
 
 def compared(

@@ -7,8 +7,9 @@
 What has not been measured is "not run". p99.9 is told of 1,000 values or more. A percentile of TTFT or TPOT
 counts requests that were not completed as longer than any; where it would be of one of them, it is
 "unbounded". Means, and all of ITL, are of completed requests only. In brackets are ratios: to blink, or under
-interference to the same server alone. They are of points that one run measured on one card; a star says that
-they are of several runs.
+interference to the same server alone; none where the figure is unbounded, and "to unbounded" where only what
+it is compared with is. They are of points that one run measured on one card; a star says that they are of
+several runs. A mean of fewer loads than its row names says of which ("at 3, 6").
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bench.curves import compared, latency, of, pair, rate, unfinished
-from bench.evaluation_summary import Points, cell, operating_range
+from bench.evaluation_summary import Points, cell, listed, operating_range
 from bench.markdown import NONE, NOT_RUN, exact, number, table, with_ratio
 from bench.sweep_plan import INTERFERENCE, ISOLATED, OTHERS, OWN
 from bench.sweep_records import Record
@@ -72,12 +72,13 @@ def _ours(records: Sequence[Record], model: str, variant: str, condition: str) -
     loads = [load for load in among if not within or load <= within[-1]]
     if not loads:
         return [NOT_RUN, *[NONE] * 4]
-    ratios = [
-        compared(among, alone, latency("ttft", "p99"), loads),
-        compared(among, alone, latency("tpot", "p99"), loads),
-        compared(among, alone, rate("completed_per_s"), loads[-1:]),
+    last = loads[-1:]
+    cells = [
+        cell(compared(among, alone, latency("ttft", "p99"), loads), loads),
+        cell(compared(among, alone, latency("tpot", "p99"), loads), loads),
+        cell(compared(among, alone, rate("completed_per_s"), last), last),
     ]
-    return [", ".join(f"{load:g}" for load in loads), *map(cell, ratios), failed(alone, among, loads)]
+    return [listed(loads), *cells, failed(alone, among, loads)]
 
 
 def failed(alone: Points, among: Points, loads: Iterable[float]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bench.curves import Compared, Figure, compared, latency, of, rate, serviceable_load, throughput
@@ -42,7 +43,7 @@ def fit(records: Sequence[Record], paper: dict[str, Any]) -> str:
                     rows.append([title, variant, NOT_RUN, NONE, NONE, NONE, str(len(points))])
                 continue
             point = "beyond the last load" if found.point is None else number(found.point)
-            loads = ", ".join(f"{load:g}" for load in found.operating_range)
+            loads = listed(found.operating_range)
             plateau = number(found.plateau)
             rows.append([title, variant, point, plateau, f"{found.slope:.3f}", loads, str(len(points))])
     return table(head, rows)
@@ -148,13 +149,28 @@ def _ours(
     measured = [load for load in loads if load in points]
     if not measured:
         return [NOT_RUN, *[NONE] * (len(over_range) + len(at_saturation))]
-    cells = [cell(compared(points, reference, figure, loads)) for _, figure in over_range.values()]
-    cells += [cell(compared(points, reference, figure, loads[-1:])) for _, figure in at_saturation.values()]
-    return [", ".join(f"{load:g}" for load in measured), *cells]
+    cells = [
+        cell(compared(points, reference, figure, measured), measured) for _, figure in over_range.values()
+    ]
+    last = loads[-1:]
+    cells += [cell(compared(points, reference, figure, last), last) for _, figure in at_saturation.values()]
+    return [listed(measured), *cells]
 
 
-def cell(found: Compared | None) -> str:
-    """With its ratio to what it is compared with, and a star where runs differ."""
+def listed(loads: Iterable[float]) -> str:
+    return ", ".join(f"{load:g}" for load in loads)
+
+
+def cell(found: Compared | None, loads: Sequence[float]) -> str:
+    """With its ratio to what it is compared with, a star where runs differ, and the loads that it is of where
+    they are not all `loads`.
+    """
     if found is None:
         return NONE
-    return with_ratio(number(found.first), found.ratio) + ("" if found.is_of_one_run else "*")
+    text = number(found.first)
+    if found.ratio is not None:
+        text = with_ratio(text, found.ratio)
+    elif not math.isinf(found.first):
+        text += " [to unbounded]"  # or it would look as if there were nothing to compare with
+    text += "" if found.is_of_one_run else "*"
+    return text if found.rates == tuple(loads) else f"{text} at {listed(found.rates)}"

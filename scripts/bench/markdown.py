@@ -30,5 +30,5 @@ def exact(value: float) -> str:
     return f"{value:,g}"
 
 
-def with_ratio(value: str, ratio: float | None) -> str:
-    return value if ratio is None or math.isinf(ratio) else f"{value} [{ratio:.2f}]"
+def with_ratio(value: str, ratio: float) -> str:
+    return f"{value} [{ratio:.2f}]"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from bench import evaluation, evaluation_interference
 from bench.curves import (
+    Compared,
     compared,
     joules,
     joules_without_idle,
@@ -260,6 +261,36 @@ def test_table_6_is_of_blinks_operating_range() -> None:
 def test_ratios_of_several_runs_have_a_star() -> None:
     others = [record(load, "vllm-1024", "b", ttft=10.0 * load) for load in (3, 6, 9, 12)]
     assert ours(evaluation.markdown([*SWEPT, *others], ["table-6"]), "vllm-1024")[1].endswith("[1.00]*")
+
+
+def test_a_ratio_to_an_unbounded_figure_says_so() -> None:
+    endless = [record(load, "vllm", ttft=20.0, complete=100) for load in (3, 6, 9, 12)]
+    fine = [each for each in SWEPT if each["variant"] == "blink"]
+    ttft, tpot = ours(evaluation.markdown([*fine, *endless], ["table-6"]), "vllm")[1:3]
+    assert (ttft, tpot) == ("unbounded", "unbounded")
+    blink = [record(load, completed=min(load, 12.0), complete=100) for load in (3, 6, 9, 12, 15, 18)]
+    others = [each for each in SWEPT if each["variant"] == "vllm"]
+    text = evaluation.markdown([*blink, *others], ["table-6"])
+    assert ours(text, "blink")[1:3] == ["unbounded", "unbounded"]
+    assert ours(text, "vllm")[2] == "10.0 [to unbounded]"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ratio"), [(6.0, 2.0, 3.0), (math.inf, 2.0, None), (6.0, math.inf, None)]
+)
+def test_only_finite_figures_have_a_ratio(first: float, second: float, ratio: float | None) -> None:
+    assert Compared(first, second, (1.0,), True).ratio == ratio
+
+
+def test_a_mean_of_fewer_loads_than_its_row_names_says_of_which() -> None:
+    without = record(6, "vllm", ttft=120, completed=6)
+    without["point"]["tpot_of_all_ms"] = None  # every answer had one token
+    others = [each for each in SWEPT if each["variant"] == "vllm" and each["rate"] != 6]
+    blink = [each for each in SWEPT if each["variant"] == "blink"]
+    loads, ttft, tpot, _ = ours(evaluation.markdown([*blink, *others, without], ["table-6"]), "vllm")
+    assert loads == "3, 6, 9, 12"
+    assert ttft.endswith("[2.00]")
+    assert tpot == "10.0 [1.00] at 3, 9, 12"
 
 
 def test_throughput_is_that_at_saturation() -> None:
