@@ -115,6 +115,12 @@ def pair(first: Sequence[Record], second: Sequence[Record]) -> Pair:
     )
 
 
+def common(first: dict[float, list[Record]], second: dict[float, list[Record]]) -> dict[float, Pair]:
+    """By the rates that both have; where one run measured both at some of them, by those."""
+    pairs = {each: pair(first[each], second[each]) for each in first if each in second}
+    return {each: both for each, both in pairs.items() if both.is_of_one_run} or pairs
+
+
 def mean(records: Sequence[Record], figure: Figure) -> float | None:
     """Over repeats; None where one has no such figure."""
     values = [value for record in records if (value := figure(record)) is not None]

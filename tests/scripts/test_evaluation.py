@@ -48,6 +48,7 @@ def record(
     *,
     completed: float | None = None,
     ttft: float = 100.0,
+    a_token: float = 0.3,
     n: int = 200,
     complete: int | None = None,
     part: str = "sweep",
@@ -72,7 +73,7 @@ def record(
         "ttft_ms": summary(ttft, done) if done else None,
         "tpot_ms": summary(10.0, done) if done else None,
         "itl_ms": summary(9.0, 400 * done) if done else None,
-        "energy": {"joules": 6000.0, "mean_watts": 300.0, "joules_per_token": 0.3},
+        "energy": {"joules": 20_000 * a_token, "mean_watts": 300.0, "joules_per_token": a_token},
         "cpu": {"server": {"seconds": 1.0, "seconds_per_thousand_tokens": 0.05}},
         "client": {"bottleneck": False},
     }
@@ -297,6 +298,27 @@ def test_throughput_is_that_at_saturation() -> None:
     text = evaluation.markdown(SWEPT, ["table-b2"])
     assert ours(text, "blink")[1:] == ["4,800 [1.00]", "12,000 [1.00]"]
     assert ours(text, "paper: Blink")[1:] == ["3,880 [1.00]", "595 [1.00]"]
+
+
+def test_energy_is_compared_at_the_loads_that_one_run_measured_with_both() -> None:
+    records = [record(3, a_token=0.2), record(3, a_token=0.4, repeat=1), record(9, a_token=0.7)]
+    records += [record(6, a_token=0.5), record(12, a_token=9.0)]
+    records += [record(3, "vllm", a_token=0.6), record(9, "vllm", a_token=1.4)]
+    records += [record(6, "vllm", "c", a_token=99.0), record(9, "vllm", "c", a_token=99.0)]
+    records.append(record(6, "vllm-1024", "b", a_token=1.0))
+    text = evaluation.markdown(records, ["figure-8"])
+    assert ours(text, "blink") == ["GPU", "3, 6, 9, 12", "2,625 [1.00]", "1,969 [1.00]"]
+    assert ours(text, "vllm") == ["GPU", "3, 9", "1,000 [2.00]", "750 [2.00]"]
+    assert ours(text, "vllm-1024") == ["GPU", "6", "1,000 [2.00]*", "750 [2.00]*"]
+    assert ours(text, "paper: Blink") == ["whole server", "-", "363", "-"]
+
+
+def test_energy_that_one_point_lacks_is_not_told() -> None:
+    without = record(6, "vllm")
+    del without["point"]["energy"]
+    text = evaluation.markdown([record(3), record(6), record(3, "vllm"), without], ["figure-8"])
+    assert ours(text, "vllm") == ["GPU", "3, 6", "-", "-"]
+    assert ours(text, "vllm-1024") == ["GPU", "not run", "-", "-"]
 
 
 def test_every_row_of_percentiles_says_what_it_is_of() -> None:
