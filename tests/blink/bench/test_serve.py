@@ -84,6 +84,9 @@ def test_an_open_loop_keeps_its_rate_when_the_server_does_not(tmp_path: Path) ->
     assert len(server.bodies) == result["traces"]["20 req/s"]["requests"] + 1
     assert point["failures"] == {"not finished in time": point["requests_failed"]}
     assert point["tokens_missing"] == 11 * point["requests_failed"]
+    assert point["ttft_ms"] is None
+    assert point["ttft_of_all_ms"]["n"] == point["requests_sent"]
+    assert point["ttft_of_all_ms"]["p50"] is None  # the first tokens came, and nothing after them
     assert result["serviceable_per_s"] == {"0": None}
 
 
@@ -110,6 +113,8 @@ def test_each_failure_is_told_and_the_others_are_measured(
     assert point["failed_requests"][0]["tokens"] == tokens
     assert point["tokens_missing"] == (12 - tokens) * point["requests_failed"] > 0
     assert point["requests_complete"] == point["requests_sent"] - point["requests_failed"] > 0
+    assert point["tpot_of_all_ms"]["n"] == point["requests_sent"]
+    assert point["tpot_of_all_ms"]["p99"] is None
     assert error in done.stdout
     assert f"{point['tokens_missing']} tokens did not come" in done.stdout
 
