@@ -17,15 +17,15 @@ def latency(key: str) -> tuple[Value, Value]:
 
 # title, label of the axis, what its lines show (a second one is thin), scale
 PANELS: tuple[tuple[str, str, tuple[Value, ...], str], ...] = (
-    ("TTFT: p99, and p50 (thin)", "ms", latency("ttft_ms"), "log"),
-    ("TPOT: p99, and p50 (thin)", "ms", latency("tpot_ms"), "log"),
-    ("ITL: p99, and p50 (thin)", "ms", latency("itl_ms"), "log"),
+    ("TTFT of completed requests: p99, and p50 (thin)", "ms", latency("ttft_ms"), "log"),
+    ("TPOT of completed requests: p99, and p50 (thin)", "ms", latency("tpot_ms"), "log"),
+    ("ITL of completed requests: p99, and p50 (thin)", "ms", latency("itl_ms"), "log"),
     ("completed", "requests/s", (lambda point: point["completed_per_s"],), "linear"),
     ("output", "tokens/s", (lambda point: point["output_tokens_per_s"],), "linear"),
     ("energy", "J/token", (lambda point: point["energy"]["joules_per_token"],), "log"),
 )
 # instead of tokens/s, among antagonists
-TAIL = ("ITL: p99.9", "ms", (lambda point: point["itl_ms"]["p99.9"],), "log")
+TAIL = ("ITL of completed requests: p99.9", "ms", (lambda point: point["itl_ms"]["p99.9"],), "log")
 ACROSS = {
     "rate": "offered requests/s",
     "concurrency": "open requests",

@@ -54,7 +54,7 @@ def test_a_run_among_antagonists_is_drawn_over_them(tmp_path: Path, monkeypatch:
         flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
         _, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT)
     plots.draw([result | {"server": "a"}, result | {"server": "b"}], tmp_path)
-    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL: p99.9")
+    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL of completed requests: p99.9")
     assert panel.get_xlabel() == "antagonist threads on each of the server's cores"
     assert [text.get_text() for text, _ in legend_of(figures[0])] == ["a", "b"]
     assert [list(line.get_xdata()) for line in panel.lines] == [[0, 1], [0, 1]]
@@ -65,7 +65,7 @@ def test_one_load_of_several_levels_has_a_line_a_server(
 ) -> None:
     figures = drawn(monkeypatch)
     plots.draw([windows([8], [0, 1]), windows([8], [0, 1]) | {"server": "b"}], tmp_path)
-    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL: p99.9")
+    panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL of completed requests: p99.9")
     assert [list(line.get_ydata()) for line in panel.lines] == [[1, 9], [1, 9]]
     legend = {text.get_text(): line for text, line in legend_of(figures[0])}
     assert list(legend) == ["a", "b"]
