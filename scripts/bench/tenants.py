@@ -12,12 +12,12 @@ What runs is named in the result, because a machine may have neither compressor 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from bench.process_sessions import end_sessions
 
 from blink.bench.antagonists import Antagonists
 from blink.bench.cpu_time import Watched, seconds
@@ -64,8 +65,11 @@ class Tenants:
     """At work between enter and exit; `result` then says what ran, and how much processor time it took. (That
     of blink-antagonist is not among it: `build_work` counts its processes.)
 
-    What was started gets SIGKILL when the thread that entered ends; a compiler that is at work then ends by
-    itself. Raises CommandError at the exit where a tenant ended before it.
+    At the exit all that was started has ended, whatever process groups it made for itself: a compiler that
+    went on would disturb a window that is to have no tenants. What was started directly gets SIGKILL when the
+    thread that entered ends; a compiler that is at work then ends by itself. Raises CommandError at the entry
+    where something cannot be started or written, and at the exit where a tenant ended before it, or does not
+    end.
     """
 
     def __init__(self, cores: Sequence[int], scratch: Path) -> None:
@@ -75,6 +79,7 @@ class Tenants:
         self._scratch = scratch
         self._processes: list[subprocess.Popen[bytes]] = []
         self._antagonists: Antagonists | None = None
+        self._directory: Path | None = None  # of the build
         self.result: dict[str, Any] = {}
 
     def __enter__(self) -> Tenants:
@@ -88,6 +93,9 @@ class Tenants:
                 "build": self._build(jobs),
                 "build_jobs": jobs,
             }
+        except OSError as error:
+            self._end()
+            raise CommandError(f"tenants cannot be started: {error}") from error
         except BaseException:
             self._end()
             raise
@@ -99,20 +107,26 @@ class Tenants:
     ) -> None:
         watched = Watched("tenants", tuple(process.pid for process in self._processes))
         self.result |= {"cpu_s": seconds(watched), "wall_s": time.monotonic() - self._began}
-        ended = [process.args for process in self._processes if process.poll() is not None]
+        ended = [process.args for process in self._processes if has_ended(process.pid)]
         self._end()
         if ended and error is None:
             told = (self._scratch / "tenants.log").read_text(errors="replace").splitlines()[-3:]
             raise CommandError(f"a tenant ended while it was needed: {ended[0]!r}: {' '.join(told)}")
 
     def _end(self) -> None:
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # each leads a group: its children are in it
-            process.wait()
-        if self._antagonists is not None:
-            self._antagonists.__exit__(None, None, None)
-            self.result["build_work"] = self._antagonists.work
+        try:
+            end_sessions([process.pid for process in self._processes])
+        finally:
+            for process in self._processes:
+                process.kill()
+                process.wait()
+            if self._antagonists is not None:
+                self._antagonists.__exit__(None, None, None)
+                self.result["build_work"] = self._antagonists.work
+            if self._directory is not None:
+                shutil.rmtree(
+                    self._directory, ignore_errors=True
+                )  # what stays goes with the scratch directory
 
     def _compress(self, threads: int) -> str:
         words = [sys.executable, str(COMPRESSOR), str(self._text())]
@@ -129,9 +143,8 @@ class Tenants:
         if compiler is None or shutil.which("ninja") is None:
             self._antagonists = Antagonists(("spawn",), 1, self._cores[:jobs]).__enter__()
             return "spawn of blink-antagonist"
-        directory = self._scratch / "build"
-        shutil.rmtree(directory, ignore_errors=True)  # or Ninja would not build again what is there
-        directory.mkdir()
+        # A new one each time: Ninja would not build again what is there.
+        directory = self._directory = Path(tempfile.mkdtemp(prefix="build-", dir=self._scratch))
         (directory / "unit.cpp").write_text(SOURCE)
         # An object is removed as soon as it is there: all of them would fill a disk.
         rule = f"rule compile\n  command = {compiler} -std=c++17 -O2 -c unit.cpp -o $out && rm -f $out\n"
@@ -159,3 +172,8 @@ class Tenants:
             chosen = np.random.default_rng(1).choice(WORDS, TEXT_BYTES // 4)
             path.write_bytes(" ".join(chosen.tolist()).encode()[:TEXT_BYTES])
         return path
+
+
+def has_ended(pid: int) -> bool:
+    """A child; whoever waits for it still can."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

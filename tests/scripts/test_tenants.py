@@ -93,10 +93,54 @@ def test_a_tenant_that_ends_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_compiler_builds_the_sources(tmp_path: Path) -> None:
     if not (shutil.which("ninja") and any(map(shutil.which, tenants.COMPILERS))):
         pytest.skip("needs Ninja and a C++ compiler")
-    log = tmp_path / "build" / ".ninja_log"
+
+    def has_built() -> bool:
+        return any("unit0.o" in log.read_text() for log in tmp_path.glob("build-*/.ninja_log"))
+
     with Tenants(CORES, tmp_path) as others:
-        wait_until(lambda: log.exists() and "unit0.o" in log.read_text(), WAIT_S, "the first unit")
+        wait_until(has_built, WAIT_S, "the first unit")
     assert others.result["build"].startswith("ninja with ")
+    assert not list(tmp_path.glob("build-*"))
+
+
+def build_with(script: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ninja that runs this script of a shell."""
+    program = directory / "bin" / "ninja"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("is_orphan", [False, True])
+def test_a_compiler_in_a_process_group_of_its_own_ends_as_well(
+    is_orphan: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = tmp_path / "pid"
+    tell = f"open('{told}', 'w').write(f'{{os.getpid()}}\\n')"
+    compiler = f"import os, time; os.setpgid(0, 0); {tell}; time.sleep(600)"
+    command = f'"{sys.executable}" -c "{compiler}"'
+    # The shell between them ends at once, and leaves the compiler to another parent.
+    build_with(f"({command} &)\nexec sleep 600" if is_orphan else f"{command}\ntrue", tmp_path, monkeypatch)
+    with Tenants(CORES, tmp_path):
+        wait_until(lambda: told.exists() and told.read_text().endswith("\n"), WAIT_S, "the compiler")
+        pid = int(told.read_text())
+        assert os.getpgid(pid) == pid
+    assert not alive(pid)
+
+
+def test_what_an_earlier_build_left_disturbs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    build_with("exec sleep 600", tmp_path, monkeypatch)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if a compiler still wrote there
+    for _ in range(2):
+        with Tenants(CORES, tmp_path) as others:
+            pass
+        assert others.result["build"].startswith("ninja with ")
+
+
+def test_a_scratch_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"tenants cannot be started: .*No such file"):
+        Tenants(CORES, tmp_path / "missing").__enter__()
 
 
 def test_they_die_with_whoever_started_them(tmp_path: Path) -> None:
