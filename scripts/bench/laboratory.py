@@ -79,10 +79,11 @@ class Machine:
         self.call = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:6]}"
         self.has_gpu = bool(of_gpu("name"))
         client = describe()
+        idle_watts = self.watts()  # before the GPU is read at full speed: its clocks stay up for a while
         self._origin = origin("sweep", of_gpu("name") or client["processor"], setting.commit) | {
             "card": hashlib.sha256(of_gpu("uuid").encode()).hexdigest()[:8] if self.has_gpu else None,
             "read_tb_per_s": self._read_rate(),
-            "idle_watts": self.watts(),
+            "idle_watts": idle_watts,
             "client": client,
         }
 
