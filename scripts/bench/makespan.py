@@ -10,9 +10,11 @@ names their numbers only in its picture: those here are this project's, from sho
 first scheduler is what the others are divided by.
 
 Every burst is appended to --out as it ends, one line of JSON each. Called again with the same file, the
-program measures what is still missing at this commit; with --minutes it begins no burst that would end
-later, and its status is 75 where something is missing. The table at the end has, for each scheduler, by how
-many microseconds a step it is longer than the first, and as many for the paper's ratios.
+program measures what is still missing at this commit, and its status is 75 where something is missing. With
+--minutes it begins nothing whose estimate ends later (burst_times.py): a burst, or a scheduler with its
+warm-up. An estimate is no bound: the first warm-up of a file has none, and no burst is broken off. The table
+at the end has, for each scheduler, by how many microseconds a step it is longer than the first, and as many
+for the paper's ratios.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from bench.burst_times import BurstTimes, Deadline  # noqa: E402
 from bench.origin import origin  # noqa: E402
 from bench.shape import SHAPES  # noqa: E402
 
@@ -104,20 +107,6 @@ def append(path: Path, row: Row) -> None:
         file.write(json.dumps(row).encode() + b"\n")
 
 
-class Deadline:
-    """Says whether another burst would still end in time: it may take as long as the longest until now."""
-
-    def __init__(self, minutes: float | None, now: float) -> None:
-        self._end = float("inf") if minutes is None else now + 60 * minutes
-        self._longest = 0.0
-
-    def took(self, *seconds: float) -> None:
-        self._longest = max(self._longest, *seconds)
-
-    def allows_another(self, now: float) -> bool:
-        return now + self._longest <= self._end
-
-
 def digest(answers: Sequence[Sequence[int]]) -> str:
     return hashlib.sha256(json.dumps([list(answer) for answer in answers]).encode()).hexdigest()[:16]
 
@@ -137,19 +126,28 @@ def wanted_keys(arguments: argparse.Namespace, name: str, machine: str) -> Wante
     }
 
 
-def measure(backend: Backend, wanted: Wanted, done: set[Key], deadline: Deadline) -> Iterator[Row]:
+def warm_up_of(workload: Workload) -> Workload:
+    return replace(workload, output=min(workload.output, WARM_TOKENS))
+
+
+def measure(
+    backend: Backend, wanted: Wanted, done: set[Key], times: BurstTimes, deadline: Deadline
+) -> Iterator[Row]:
     """What is `wanted` and not `done`, until the deadline."""
     for (workload, design), keys in wanted.items():
         missing = [key for key in keys if key not in done]
-        if not missing or not deadline.allows_another(time.monotonic()):
+        if not missing or not deadline.allows(times.to_begin(design, warm_up_of(workload), workload)):
             continue
+        began = time.monotonic()
         with runs_under(backend, design) as runs:
-            runs.run(replace(workload, output=min(workload.output, WARM_TOKENS)))
+            times.changed(time.monotonic() - began)
+            ran = runs.run(warm_up_of(workload))
+            times.took(design, warm_up_of(workload), ran.seconds, len(ran.steps))
             for key in missing:
-                if not deadline.allows_another(time.monotonic()):
-                    return
+                if not deadline.allows(times.estimate(design, workload)):
+                    break  # a shorter workload may still end
                 ran = runs.run(workload)
-                deadline.took(ran.seconds)
+                times.took(design, workload, ran.seconds, len(ran.steps))
                 found = {"seconds": ran.seconds, "steps": len(ran.steps), "answers": digest(ran.answers)}
                 yield vars(key) | found
 
@@ -247,7 +245,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=checked(count), default=PAPER_BATCH, help="(default: 16)")
     parser.add_argument("--rounds", type=checked(count), default=3, help="(default: 3)")
     parser.add_argument(
-        "--minutes", type=checked(minutes), help="after which no burst ends, the start included"
+        "--minutes",
+        type=checked(minutes),
+        help="until every burst should have ended, by estimates; from the start of this program",
     )
     parser.add_argument("--commit", help="recorded with the results (default: what git says)")
     parser.add_argument("--out", action=CheckedPath, check=writable_file, required=True, metavar="FILE")
@@ -256,7 +256,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
-    deadline = Deadline(arguments.minutes, time.monotonic())
+    deadline = Deadline(arguments.minutes, time.monotonic)
     name = Path(arguments.model).stem
     with tempfile.TemporaryDirectory() as scratch:
         backend = Backend(options_of(arguments, Path(scratch)))
@@ -264,9 +264,13 @@ def main() -> int:
         try:
             about = origin("makespan", backend.device.name, arguments.commit)
             rows = read_rows(arguments.out, about["commit"])
-            deadline.took(0.0, *(row["seconds"] for row in rows if row["model"] == name))
+            times = BurstTimes()
+            for row in rows:
+                if group_of(row) == (name, backend.device.name, arguments.batch):
+                    ran = parse_design(row["scheduler"]), parse_workload(row["workload"])
+                    times.took(*ran, row["seconds"], row["steps"])
             wanted = wanted_keys(arguments, name, backend.device.name)
-            for row in measure(backend, wanted, {key_of(row) for row in rows}, deadline):
+            for row in measure(backend, wanted, {key_of(row) for row in rows}, times, deadline):
                 append(arguments.out, about | row)
                 print(f"{row['workload']} {row['scheduler']}: {row['seconds']:.3f} s", flush=True)
         finally:
