@@ -36,7 +36,9 @@ def bench_serve(
     log: Path | None = None,
 ) -> dict[str, Any]:
     """What the command wrote with --json, to `out`. `name` is the server's in results; what the command says
-    goes to the terminal, or is appended to `log`. Raises SystemExit where it wrote nothing within `limit_s`.
+    goes to the terminal, or is appended to `log`. Raises SystemExit where it was not done within `limit_s`,
+    or ended with another status than 0, as it does where no request of a window was completed. What it wrote
+    stays in `out`.
     """
     command = [
         sys.executable, "-m", "blink", "bench", "serve", f"http://127.0.0.1:{server.port}",
@@ -58,7 +60,7 @@ def bench_serve(
             )
         except subprocess.TimeoutExpired:
             raise SystemExit(f"`blink bench serve` was not done after {limit_s:.0f} s") from None
-    if not out.exists():
+    if done.returncode or not out.exists():
         raise SystemExit(f"`blink bench serve` failed with status {done.returncode}")
     result: dict[str, Any] = json.loads(out.read_text())
     return result

@@ -91,8 +91,8 @@ class Machine:
         return self._origin
 
     @contextlib.contextmanager
-    def server(self, variant: str, block: Block) -> Iterator[Running]:
-        """Raises SystemExit where it does not start."""
+    def server(self, variant: str, block: Block, within_s: float) -> Iterator[Running]:
+        """Raises SystemExit where it does not start, or not within so many seconds."""
         shape, directory = SHAPES / f"{block.model}.json", Path(block.model)
         is_shape = shape.exists()
         if is_shape:
@@ -100,13 +100,13 @@ class Machine:
             if not directory.exists():
                 make_model(shape, directory)
         chosen = VARIANTS[variant]
-        arguments = self._arguments(chosen, block.part)
+        arguments = self._arguments(chosen, block.part, min(START_S, within_s))
         server = {"blink": Blink, "vllm": Vllm}[chosen.server](arguments, directory, is_shape)
         with server.running(self.setting.logs / f"{self.call}-{variant}-{directory.name}.log"):
             print(f"{variant} is ready after {server.start_s:.0f} s", flush=True)
             yield Running(self, server, variant, arguments)
 
-    def _arguments(self, variant: Variant, part: str) -> argparse.Namespace:
+    def _arguments(self, variant: Variant, part: str, start_s: float) -> argparse.Namespace:
         """As bench.servers wants them."""
         cores = self.setting.cores
         more = self.setting.blink_flags if variant.server == "blink" else ()
@@ -117,7 +117,7 @@ class Machine:
             server_cores=cores.reserved if part == INTERFERENCE else cores.whole,
             frontend_cores=cores.apart if variant.frontends_apart else None,
             frontends=2,
-            start_timeout=START_S,
+            start_timeout=start_s,
             server_flag=[*variant.flags, *more],
         )
 
@@ -176,6 +176,9 @@ class Running:
                 "waiting_watts": self._waiting_watts,
             },
         }
+
+    def ended(self) -> str | None:
+        return self._server.ended()
 
     def _serve(self, point: Point) -> dict[str, Any]:
         setting, cores = self._machine.setting, self._arguments.server_cores

@@ -24,6 +24,7 @@ from ringbuffer.parent import ask_for_death_signal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 END_S = 40.0  # to stop a server
+HEALTH_S = 10.0  # until it says that it serves
 VLLM_PLUGIN = Path(__file__).with_name("vllm_plugin")  # makes random weights
 
 
@@ -84,6 +85,24 @@ class Server:
 
     def stopped_backend(self) -> contextlib.AbstractContextManager[None]:
         raise SystemExit(f"{self.name} has no backend that it could do without")
+
+    def ended(self) -> str | None:
+        """How it ended, of a server that was ready; None while it serves. A process that is there still, but
+        does not serve, as when what it runs on the GPU has died, has ended, too.
+        """
+        status = self.process.poll()
+        if status is not None:
+            how = f"status {status}" if status >= 0 else signal.Signals(-status).name
+            return f"{self.name} ended with {how}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HEALTH_S)
+        try:
+            connection.request("GET", "/health")
+            answer = connection.getresponse().status
+        except (OSError, http.client.HTTPException) as error:
+            return f"{self.name} does not answer any more: {error!r}"
+        finally:
+            connection.close()
+        return f"{self.name} is not healthy any more: status {answer}" if answer >= 500 else None
 
     @contextlib.contextmanager
     def running(self, log: Path) -> Iterator[None]:
@@ -159,7 +178,10 @@ class Blink(Server):
     def planes(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for pid in tree(self.process.pid) - {self.process.pid}:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                continue
             for plane in ("backend", "frontend"):
                 if plane.encode() in words:
                     found.setdefault(plane, []).append(pid)

@@ -9,7 +9,9 @@
 The plan is the table of sweep_plan.py. A run starts servers, measures points that --results does not have
 yet, appends a record for each, and stops before its minutes are over. The same command goes on where the last
 run stopped, also where that one was killed. Points that are compared are measured in one run, on one card: if
-a run measured only some of them, all are measured again. A point that failed is tried once more. --earlier
+a run measured only some of them, all are measured again. A point that failed is tried once more. One for
+which time ran out is recorded as late; later runs plan with the starts that were measured, and give it up
+after three times. A run in which nothing of what is left fits says what that needs, and fails. --earlier
 names files of other runs, whose points are not measured again.
 
 With --model DIRECTORY, --rates, --window and --drain are the plan: a trial.
@@ -19,6 +21,7 @@ evaluation.py makes the tables.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -46,11 +49,11 @@ from bench.sweep_plan import (  # noqa: E402
     batch_for,
     chosen,
     plan,
-    starts_s,
     units_of,
 )
-from bench.sweep_records import Results, given_up, left  # noqa: E402
+from bench.sweep_records import ATTEMPTS, FAILED, LATE, Results, left, tried_in_vain  # noqa: E402
 from bench.sweep_run import run  # noqa: E402
+from bench.sweep_starts import Starts  # noqa: E402
 from bench.tenants import LEAST_CORES  # noqa: E402
 
 from blink.bench.options import many, rate  # noqa: E402
@@ -83,42 +86,56 @@ def units(arguments: argparse.Namespace) -> list[Unit]:
 
 
 def listing(plan: Sequence[Unit], results: Results) -> str:
-    """What is done of each block, and what is left; points that failed for good are done, and counted."""
+    """What is done of each block, and what is left; points that are given up are done, and counted."""
     rows = []
     waiting = left(plan, results.records)
-    lost = given_up(results.records)
+    lost = {status: tried_in_vain(results.records, status) for status in (FAILED, LATE)}
     for block in dict.fromkeys(unit.block for unit in plan):
         mine = [unit for unit in plan if unit.block == block]
         rest = [unit for unit in waiting if unit.block == block]
         rates = ", ".join(f"{unit.points[0].key.rate:g}" for unit in rest)
         told = f"left at {rates} requests/s" if rest else "done"
-        n_lost = sum(point.key in lost for unit in mine for point in unit.points)
-        failed = f", {n_lost} points failed" if n_lost else ""
+        keys = {point.key for unit in mine for point in unit.points}
+        n_failed, n_late = (len(keys & lost[status]) for status in (FAILED, LATE))
+        given_up = f", {n_failed} points failed" if n_failed else ""
+        given_up += f", {n_late} points late {ATTEMPTS[LATE]} times, and given up" if n_late else ""
         servers = "+".join(block.variants)
         where = "" if block.part == SWEEP else f" ({', '.join(block.conditions)})"
         done = f"{len(mine) - len(rest)} of {len(mine)}"
-        rows.append(f"{block.part} {block.model} {servers}{where}: {done}, {told}{failed}")
+        rows.append(f"{block.part} {block.model} {servers}{where}: {done}, {told}{given_up}")
     return "\n".join(rows)
 
 
-def runs_for(waiting: Sequence[Unit], seconds: float) -> tuple[int, float]:
-    """How many runs of so many seconds the units take, and their minutes. Raises SystemExit where one does
-    not fit.
-    """
+def runs_for(waiting: Sequence[Unit], seconds: float, starts: Starts) -> tuple[int, float]:
+    """How many runs of so many seconds the units take that fit into one, and their minutes."""
     runs, spent = 0, 0.0
-    rest = list(waiting)
+    rest = [unit for unit in waiting if needed_s(unit, starts) <= seconds]
     while rest:
         remaining = seconds - PREPARE_S
-        while batch := batch_for(rest, remaining):
-            remaining -= sum(unit.longest_s for unit in batch) + starts_s(batch[0].block)
+        while batch := batch_for(rest, remaining, starts.of_block):
+            remaining -= sum(unit.longest_s for unit in batch) + starts.of_block(batch[0].block)
             rest = [unit for unit in rest if unit not in batch]
-        if remaining == seconds - PREPARE_S:
-            needed = min(unit.longest_s + starts_s(unit.block) for unit in rest) + PREPARE_S
-            raise SystemExit(
-                f"no run of {seconds / 60:g} min measures what is left: give --minutes {needed / 60:.1f}"
-            )
         runs, spent = runs + 1, spent + seconds - remaining
     return runs, spent / 60
+
+
+def needed_s(unit: Unit, starts: Starts) -> float:
+    """By a run that measures it alone."""
+    return PREPARE_S + starts.of_block(unit.block) + unit.longest_s
+
+
+def told_too_long(waiting: Sequence[Unit], seconds: float, starts: Starts) -> str:
+    """Which units a run of so many seconds does not measure, and what they need; empty where it does all."""
+    rows = []
+    too_long = [unit for unit in waiting if needed_s(unit, starts) > seconds]
+    for block in dict.fromkeys(unit.block for unit in too_long):
+        mine = [unit for unit in too_long if unit.block == block]
+        rates = ", ".join(f"{unit.points[0].key.rate:g}" for unit in mine)
+        minutes = math.ceil(max(needed_s(unit, starts) for unit in mine) / 6) / 10
+        begins = ", ".join(f"{name} {starts.of(name, block.model):.0f} s" for name in block.variants)
+        where = f"{block.part} {block.model} at {rates} requests/s"
+        rows.append(f"  {where} needs --minutes {minutes:g} (starts: {begins})")
+    return "\n".join([f"no run of {seconds / 60:.3g} min measures what is left of", *rows]) if rows else ""
 
 
 def layout(text: str) -> Cores:
@@ -184,17 +201,24 @@ def main() -> None:
     arguments = parse()
     wanted = units(arguments)
     results = Results(arguments.results, arguments.earlier)
-    waiting = left(wanted, results.records)
+    waiting, starts = left(wanted, results.records), Starts(results.records)
+    available_s = 60 * arguments.minutes
+    too_long = told_too_long(waiting, available_s, starts)
     if arguments.list or not waiting:
-        runs, minutes = runs_for(waiting, 60 * arguments.minutes)
+        runs, minutes = runs_for(waiting, available_s, starts)
         print(listing(wanted, results))
         print(f"left: {runs} runs of {arguments.minutes:g} min, in all {minutes:.0f} min at most")
+        if too_long:
+            raise SystemExit(too_long)
         return
     needs_vllm = any(VARIANTS[name].server == "vllm" for unit in waiting for name in unit.block.variants)
     if needs_vllm and arguments.vllm is None:
         raise SystemExit("the plan has vLLM: give --vllm, or --variants without it")
+    if all(needed_s(unit, starts) > available_s for unit in waiting):
+        raise SystemExit(too_long)
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="blink-sweep-") as scratch:
+    # What a killed tenant still writes into it is no reason to end without a listing.
+    with tempfile.TemporaryDirectory(prefix="blink-sweep-", ignore_cleanup_errors=True) as scratch:
         machine = Machine(
             Setting(
                 arguments.cores or Cores.of(sorted(os.sched_getaffinity(0))),
@@ -206,8 +230,15 @@ def main() -> None:
                 tuple(arguments.bench_flag),
             )
         )
-        run(wanted, results, machine, began + 60 * arguments.minutes, time.monotonic)
+        prepared_s = time.monotonic() - began
+        n_begun = run(wanted, results, machine, began + available_s, time.monotonic)
     print(listing(wanted, results))
+    if too_long:
+        print(too_long, file=sys.stderr)
+    if not n_begun:
+        less_s = available_s - (prepared_s - PREPARE_S)  # it took longer than planned
+        told = told_too_long(waiting, less_s, starts)
+        raise SystemExit(f"nothing was measured: preparing took {prepared_s:.0f} s\n{told}")
 
 
 if __name__ == "__main__":

@@ -213,12 +213,10 @@ def _among(names: tuple[str, ...], wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in wanted)
 
 
-def starts_s(block: Block) -> float:
-    return sum(VARIANTS[name].start_s + STOP_S for name in block.variants)
-
-
-def batch_for(left: Sequence[Unit], seconds: float) -> list[Unit]:
-    """What a run with so much time measures next: of the first block of which a unit fits, all that fit."""
+def batch_for(left: Sequence[Unit], seconds: float, starts_s: Callable[[Block], float]) -> list[Unit]:
+    """What a run with so much time measures next: of the first block of which a unit fits, all that fit.
+    `starts_s`: what the starts and ends of a block's servers take.
+    """
     for block in dict.fromkeys(unit.block for unit in left):
         rest = seconds - starts_s(block)
         batch = []

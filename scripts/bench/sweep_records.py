@@ -14,7 +14,8 @@ from bench.sweep_plan import Key, Unit
 
 Record = dict[str, Any]
 MEASURED, FAILED = "measured", "failed"  # a record's status
-ATTEMPTS = 2  # of a point that fails
+LATE = "late"  # likewise: it was begun with others of its unit, and then the time was over
+ATTEMPTS = {FAILED: 2, LATE: 3}  # of a point that fails, or for which there is no time
 
 
 def read_records(path: Path) -> list[Record]:
@@ -79,13 +80,19 @@ def record_of(key: Key, call: str, status: str, found: dict[str, Any]) -> Record
 
 
 def given_up(records: Iterable[Record]) -> set[Key]:
-    """Points that failed so often that they are not tried again."""
-    failures = Counter(key_of(record) for record in records if record["status"] == FAILED)
-    return {key for key, times in failures.items() if times >= ATTEMPTS}
+    """Points that failed, or were late, so often that they are not tried again."""
+    read = list(records)
+    return set().union(*(tried_in_vain(read, status) for status in ATTEMPTS))
+
+
+def tried_in_vain(records: Iterable[Record], status: str) -> set[Key]:
+    """Points that are given up because of this status."""
+    times = Counter(key_of(record) for record in records if record["status"] == status)
+    return {key for key, n in times.items() if n >= ATTEMPTS[status]}
 
 
 def is_done(unit: Unit, records: Sequence[Record]) -> bool:
-    """Whether one call has measured every point of the unit that has not failed for good."""
+    """Whether one call has measured every point of the unit that is not given up."""
     wanted = {point.key for point in unit.points} - given_up(records)
     measured: dict[str, set[Key]] = {}
     for record in records:

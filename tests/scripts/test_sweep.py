@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from bench import sweep, sweep_plan
 from bench.laboratory import Cores
 from bench.sweep_plan import BLOCKS, ISOLATED, OTHERS, PACES, VARIANTS, Block, Point, Times, Unit
-from bench.sweep_records import FAILED, MEASURED, Results, given_up, left, read_records, record_of
+from bench.sweep_records import FAILED, LATE, MEASURED, Results, given_up, left, read_records, record_of
 from bench.sweep_run import run
+from bench.sweep_starts import Starts
 from limits import PROGRAM_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,17 +45,21 @@ class Pretended:
     broken: set[str] = field(default_factory=set)  # variants that do not start
     failing: set[tuple[str, float]] = field(default_factory=set)  # variant and rate
     killed_at: tuple[str, float] | None = None
+    ends_at: tuple[str, float] | None = None  # in this window the server dies
+    how: str | None = None
+    slower_s: float = 0.0  # than planned, of each point
     did: list[object] = field(default_factory=list)
 
     def origin(self) -> dict[str, Any]:
         return {"commit": "abc"}
 
     @contextlib.contextmanager
-    def server(self, variant: str, block: Block) -> Iterator[Pretended]:
+    def server(self, variant: str, block: Block, within_s: float) -> Iterator[Pretended]:
         self.did.append(f"start {variant}")
-        self.now += self.start_s[variant]
-        if variant in self.broken:
+        self.now += min(self.start_s[variant], within_s)
+        if variant in self.broken or self.start_s[variant] > within_s:
             raise SystemExit(f"{variant} did not start")
+        self.how = None
         yield self
         self.now += sweep_plan.STOP_S
 
@@ -62,10 +68,15 @@ class Pretended:
         self.did.append(what)
         if what == self.killed_at:
             raise KeyboardInterrupt
-        self.now += point.longest_s
+        self.now += point.longest_s + self.slower_s
+        if what == self.ends_at:
+            self.how = f"{point.key.variant} ended by SIGKILL"
         if what in self.failing:
             raise SystemExit("it broke")
         return {"point": {}}
+
+    def ended(self) -> str | None:
+        return self.how
 
 
 def measured(plan: list[Unit], path: Path, laboratory: Pretended, seconds: float) -> Results:
@@ -147,6 +158,62 @@ def test_a_server_that_does_not_start_fails_its_points_alone(tmp_path: Path) -> 
     assert results.records[-1]["reason"] == "vllm did not start"
 
 
+def test_a_unit_for_which_time_ran_out_is_planned_with_the_starts_that_were_measured(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    seconds = STARTS_S + 2 * POINT_S
+    one = units()[:1]
+    began = []
+    for call, more_s in (("a", 0.0), ("b", 0.0), ("c", 35.0)):
+        laboratory = Pretended(call, start_s={"blink": 35.0, "vllm": 125.0})
+        results = Results(path)
+        began.append(run(one, results, laboratory, seconds + more_s, partial(getattr, laboratory, "now")))
+    assert began == [1, 0, 1]  # with as little time it is not begun again
+    late = [record for record in read_records(path) if record["status"] == LATE]
+    assert [(record["variant"], record["server"]["start_s"]) for record in late] == [("vllm", 125.0)]
+    assert not left(one, results.records)
+
+
+def test_a_server_that_starts_beyond_the_deadline_does_not_hold_the_run(tmp_path: Path) -> None:
+    laboratory = Pretended(start_s={"blink": 35.0, "vllm": 1000.0})
+    seconds = STARTS_S + 2 * POINT_S
+    results = measured(units()[:1], tmp_path / "r", laboratory, seconds)
+    assert laboratory.now <= seconds
+    assert [record["status"] for record in results.records] == [MEASURED, LATE]
+
+
+def test_a_unit_that_is_late_again_and_again_is_given_up_and_listed(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    one = units()[:1]
+    for call in "abcd":
+        laboratory = Pretended(call, slower_s=40.0)  # each window takes longer than planned
+        measured(one, path, laboratory, STARTS_S + 2 * POINT_S)
+    assert laboratory.did == []
+    assert sweep.listing(one, Results(path)).endswith("1 of 1, done, 1 points late 3 times, and given up")
+
+
+def test_what_one_server_had_no_time_for_is_not_asked_of_the_next(tmp_path: Path) -> None:
+    laboratory = Pretended(start_s={"blink": 75.0, "vllm": 100.0})
+    results = measured(units()[:2], tmp_path / "r", laboratory, STARTS_S + 4 * POINT_S)
+    assert [(record["variant"], record["rate"], record["status"]) for record in results.records] == [
+        ("blink", 1.0, MEASURED), ("blink", 2.0, MEASURED), ("vllm", 1.0, MEASURED), ("vllm", 2.0, LATE)
+    ]  # fmt: skip
+
+
+def test_a_server_that_dies_fails_the_point_in_which_it_did_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    laboratory = Pretended("a", ends_at=("blink", 2.0))
+    results = measured(units(), path, laboratory, STARTS_S + 6 * POINT_S)
+    assert [(record["variant"], record["rate"], record["status"]) for record in results.records] == [
+        ("blink", 1.0, MEASURED), ("blink", 2.0, FAILED), ("vllm", 1.0, MEASURED), ("vllm", 2.0, MEASURED)
+    ]  # fmt: skip
+    assert results.records[1]["reason"] == "blink ended by SIGKILL"
+    assert not given_up(results.records)
+    again = measured(units(), path, Pretended("b"), STARTS_S + 6 * POINT_S)
+    assert not left(units(), again.records)
+    rates = {record["rate"] for record in again.records if record["call"] == "b"}
+    assert rates == {2.0, 3.0}
+
+
 def test_points_of_two_runs_do_not_make_a_unit() -> None:
     (unit, *_) = units()
     blink, vllm = (point.key for point in unit.points)
@@ -158,8 +225,9 @@ def test_points_of_two_runs_do_not_make_a_unit() -> None:
 def test_time_that_the_first_block_has_no_use_for_goes_to_a_later_one() -> None:
     alone = Block("sweep", "phi-4", ("blink",), (5.0,))
     both = units(PAIR, alone)
-    assert sweep_plan.batch_for(both, 35 + 5 + POINT_S)[0].block == alone
-    assert sweep_plan.batch_for(both, 35 + 5 + POINT_S - 1) == []
+    starts_s = Starts([]).of_block
+    assert sweep_plan.batch_for(both, 35 + 5 + POINT_S, starts_s)[0].block == alone
+    assert sweep_plan.batch_for(both, 35 + 5 + POINT_S - 1, starts_s) == []
 
 
 def test_earlier_files_are_not_measured_again_nor_written(tmp_path: Path) -> None:
@@ -197,8 +265,10 @@ def test_every_point_of_the_plan_is_long_enough_and_fits_into_a_run() -> None:
             assert times.window_s <= 90
             assert sweep_plan.steady_requests(rate, times.window_s, times.drop_s) >= 100
             assert times.drain_s >= 1024 * pace.tpot_s
-    runs, minutes = sweep.runs_for(plan, 60 * 9)
+    starts = Starts([])
+    runs, minutes = sweep.runs_for(plan, 60 * 9, starts)
     assert minutes <= 9 * runs
+    assert sweep.told_too_long(plan, 60 * 9, starts) == ""
 
 
 def test_the_plan_has_what_the_evaluation_needs() -> None:
@@ -265,7 +335,12 @@ def test_the_list_says_what_is_left_and_measures_nothing(tmp_path: Path) -> None
         ((f"--model={DEMO}", "--rates=1"), "with --rates, --window and --drain"),
         ((), "the plan has vLLM: give --vllm"),
         (("--cores=whole=0",), "does not say what cores are whole, reserved, apart, tenants, clients"),
-        (("--list", "--minutes=2"), "no run of 2 min measures what is left"),
+        (("--list", "--minutes=2"), "no run of 2 min measures what is left of"),
+        (
+            ("--vllm=.", "--minutes=5", "--model=phi-4", "--part=interference"),
+            "no run of 5 min measures what is left of\n"
+            "  interference phi-4 at 3, 7 requests/s needs --minutes 8.6 (starts: blink-apart 35 s, vllm 100",
+        ),
     ],
 )
 def test_what_cannot_be_measured(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
@@ -273,6 +348,20 @@ def test_what_cannot_be_measured(flags: tuple[str, ...], message: str, tmp_path:
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_run_whose_preparation_left_no_time_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    times = iter((0.0, 100.0))
+    monkeypatch.setattr("bench.sweep.time", SimpleNamespace(monotonic=lambda: next(times, 100.0)))
+    monkeypatch.setattr(sweep, "Machine", lambda _: Pretended())
+    flags = f"--results={tmp_path / 'r'} --model={DEMO} --rates=1 --window=4 --drain=10 --minutes=2"
+    where = "whole=0 reserved=0 apart=0 tenants=0,1 clients=0"
+    monkeypatch.setattr(sys, "argv", ["sweep.py", *flags.split(), f"--cores={where}"])
+    with pytest.raises(SystemExit) as told:
+        sweep.main()
+    assert str(told.value).startswith("nothing was measured: preparing took 100 s\nno run of ")
+    assert f"sweep {DEMO} at 1 requests/s needs --minutes 1.6" in str(told.value)
     assert not (tmp_path / "r").exists()
 
 
