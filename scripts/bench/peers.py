@@ -10,7 +10,8 @@ A model is a directory, or a name of scripts/bench/shapes with random weights of
 rate that every server can take, by antagonists on the server's cores), `conversations` (six turns behind a
 system prompt of 2048 tokens, 256 tokens in and 128 out, by users), `agents` (sessions of up to 32,768 tokens,
 by lanes; with it and the one before, vLLM runs with its prefix cache, else without), `burst` (so many prompts
-of 1024 tokens at once, and no more), and the presets of `blink bench serve`. The server starts once, on its
+of 1024 tokens at once, and no more), and the presets of `blink bench serve`, whose contexts, windows and
+drains follow from the preset. The server starts once, on its
 own cores. Each part leaves one OUT/NAME-MODEL-PART.json: what `blink bench serve --json` writes, and under
 "run" how the server was run. Servers on several GPUs of one machine may be disturbed together: with the same
 --begin, their windows under antagonists are in step.
@@ -37,10 +38,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.bench_serve import Client, bench_serve  # noqa: E402
+from bench.preset_parts import OVERHEAD_S, is_preset, preset_windows  # noqa: E402
 from bench.servers import Blink, Server, Vllm, make_model  # noqa: E402
 from bench.shape import SHAPES  # noqa: E402
 
 from blink.bench.antagonists import KINDS  # noqa: E402
+from blink.bench.options import many, rate  # noqa: E402
 from blink.bench.presets import PRESETS  # noqa: E402
 from blink.flags import checked, cores  # noqa: E402
 
@@ -62,17 +65,13 @@ BURSTS = "64,128"
 USERS, EACH = "1,16,64", "8,2,1"  # conversations of each user, so that few users are asked often enough, too
 LANES = "8,32"
 PRIMED = 0.2  # of a window of agents, in which the histories that their lanes begin with are computed
-PRESET_DRAIN_S = 60.0  # the longest answers have 8,192 tokens
-OVERHEAD_S = 4.0  # of a window, besides its duration and drain: lead, reading, pause
+WINDOW_S = 30.0
 WITH_PREFIXES = {"conversations", "agents"}  # parts whose prompts begin alike: vLLM's prefix cache is on
 SPARE_S = 120.0  # for the warm-up and whatever else takes longer than it should
 
 
 def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[list[str], int]:
-    """The load's flags, and in how many windows."""
-    if part in PRESETS and part not in DRAIN_S:
-        loads = (PRESETS[part].values.get(name) for name in ("rate", "concurrency"))
-        return [f"--preset={part}"], sum(len(load) for load in loads if load)
+    """The load's flags, and in how many windows; of a part that is no preset."""
     rates = arguments.rates or (CALM_RATES if part == "interference" else RATES).get(model)
     if part in ("open", "interference") and rates is None:
         raise SystemExit(f"--rates is needed: none are known for the model {model}")
@@ -97,19 +96,29 @@ def part_flags(part: str, model: str, arguments: argparse.Namespace) -> tuple[li
 
 def measure(server: Server, part: str, model: str, arguments: argparse.Namespace) -> None:
     """One part. Leaves its JSON."""
-    flags, windows = part_flags(part, model, arguments)
-    drain = DRAIN_S.get(part, PRESET_DRAIN_S) if arguments.drain is None else arguments.drain
-    longest = arguments.window + drain + OVERHEAD_S
+    name = arguments.name or server.name
+    file_name, warm_up_s = f"{name}-{model}-{part}", 0.0
+    if is_preset(part):
+        preset = preset_windows(part, model, arguments.loads)
+        flags, windows, warm_up_s = preset.flags, len(preset.loads), preset.warm_up_s
+        window, drain = preset.window_s, preset.drain_s
+        if not preset.is_whole:
+            file_name += "-" + "-".join(f"{load:g}" for load in preset.loads)
+    else:
+        flags, windows = part_flags(part, model, arguments)
+        window, drain = WINDOW_S, DRAIN_S[part]
+    window = window if arguments.window is None else arguments.window
+    drain = drain if arguments.drain is None else arguments.drain
+    longest = window + drain + OVERHEAD_S
     if part == "interference" and arguments.begin is not None:
         flags.append(f"--every={longest:g}")
         time.sleep(max(0.0, arguments.begin - time.time()))
-    name = arguments.name or server.name
-    out = arguments.out / f"{name}-{model}-{part}.json"
+    out = arguments.out / f"{file_name}.json"
     client = Client(arguments.client_cores, arguments.clients, arguments.seed)
     flags += arguments.bench_flag or []
     try:
         result = bench_serve(
-            server, name, out, client, arguments.window, drain, flags, windows * longest + SPARE_S
+            server, name, out, client, window, drain, flags, windows * longest + warm_up_s + SPARE_S
         )
     except SystemExit as failure:
         if not out.exists():
@@ -160,9 +169,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--window",
         type=float,
-        default=30.0,
         metavar="SECONDS",
-        help="length of each window; of conversations, until the last turn",
+        help="length of each window; of conversations, until the last turn (default: 30; of presets, as long "
+        "as their longest requests take)",
     )
     parser.add_argument(
         "--drain", type=float, metavar="SECONDS", help="for what is open at a window's end (default: by part)"
@@ -180,6 +189,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--frontends", type=int, default=2, help="of blink")
     parser.add_argument("--concurrency", default=CONCURRENCY, help="of the part closed")
     parser.add_argument("--rates", help="of the parts open and interference")
+    parser.add_argument(
+        "--loads",
+        type=checked(many(rate)),
+        metavar="N[,N...]",
+        help="of presets, some of theirs (default: all)",
+    )
     parser.add_argument(
         "--per-core", default=PER_CORE, help="antagonist threads on each of the server's cores"
     )

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from string import ascii_lowercase
 
-from blink.bench.agents import CONTEXT
+from bench.preset_parts import USUAL_CONTEXT, context_for
+
 from blink.bench.cpu_time import tree
 from ringbuffer.parent import ask_for_death_signal
 
@@ -156,13 +157,13 @@ class Blink(Server):
 
     def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
         apart = arguments.frontend_cores
-        has_agents = "agents" in arguments.part.split(",")
+        context = context_for(arguments.part.split(","), model)
         return [
             sys.executable, "-m", "blink", "serve", str(model), f"--port={self.port}",
             f"--frontends={arguments.frontends}", "--served-model-name=m",
             *(["--random-weights"] if self.random_weights else []),
             *([f"--frontend-cores={','.join(map(str, apart))}"] if apart else []),
-            *([f"--max-context={CONTEXT}"] if has_agents else []),
+            *([f"--max-context={context}"] if context else []),
         ]  # fmt: skip
 
     @contextlib.contextmanager
@@ -201,7 +202,7 @@ class Vllm(Server):
         if arguments.vllm is None:
             raise SystemExit("--server vllm needs --vllm: an archive of an installed vLLM, or its directory")
         self.site = site = unpacked(arguments.vllm)
-        has_agents = "agents" in arguments.part.split(",")
+        context = context_for(arguments.part.split(","), model) or USUAL_CONTEXT
         cache = (
             ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
             if arguments.prefix_cache
@@ -220,7 +221,7 @@ class Vllm(Server):
             "--served-model-name", "m", "--port", str(self.port),
             "--load-format", "dummy" if self.random_weights else "auto",
             "--skip-tokenizer-init", "--dtype", "bfloat16",
-            "--max-model-len", str(CONTEXT) if has_agents else "8192",
+            "--max-model-len", str(context),
             "--max-num-seqs", "128", "--gpu-memory-utilization", "0.85", *cache,
         ]  # fmt: skip
 

@@ -52,12 +52,43 @@ def test_antagonists_begin_when_the_slowest_lane_is_there() -> None:
     assert both == 1000 + lanes.START_S["vllm"] + windows
 
 
+def test_loads_of_a_preset_that_do_not_fit_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    lane = [Turn("vllm", "llama-3.1-8b")]
+    rest: tuple[float, ...] | None = None
+    measured = []
+    for _ in range(5):
+        options = argparse.Namespace(parts=["inferencex-1k-8k"], loads=rest, seconds=570.0)
+        measured += lanes.preset_flags([lane], options)
+        printed = capsys.readouterr().out
+        if not printed:
+            break
+        rest = tuple(map(float, printed.split()[-1].split(",")))
+    assert measured == [f"--loads={load}" for load in (4, 8, 16, 32, 64)]
+
+
+def test_a_turn_that_takes_too_long_has_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lanes, "ROOT", tmp_path)
+    (tmp_path / "scripts" / "bench").mkdir(parents=True)
+    (tmp_path / "scripts" / "bench" / "peers.py").write_text("import time; time.sleep(600)")
+    options = argparse.Namespace(vllm=None, out=tmp_path, seconds=0.1)
+    failed: list[str] = []
+    lanes.run_lane(0, [Turn("gpu", "m")], [], options, failed)
+    assert [row.partition(",")[0] for row in failed] == ["gpu:m: not done after 0 s"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("vllm:llama-3-8b",), "a lane with vllm needs --vllm"),
         (("--parts=interference", "gpu:a+async:a"), "each has one server"),
         (("gpu",), "'gpu' is not SERVER:MODEL"),
+        (("--parts=closed,silybench-128-128", "gpu:a"), "a preset is measured alone"),
+        (("--seconds=500", "gpu:a"), "--loads and --seconds are of a preset"),
+        (
+            ("--parts=inferencex-1k-8k", "--loads=5", "--seconds=500", "gpu:a"),
+            "inferencex-1k-8k has no load 5",
+        ),
+        (("--parts=inferencex-1k-8k", "--seconds=570", "gpu:qwen3-32b"), "s are too few for one window"),
     ],
 )
 def test_what_cannot_be_run(arguments: tuple[str, ...], message: str) -> None:

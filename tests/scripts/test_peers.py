@@ -50,16 +50,22 @@ def test_a_part_leaves_its_result_and_how_the_server_was_run(tmp_path: Path) -> 
 
 
 def test_a_preset_is_a_part(tmp_path: Path) -> None:
-    assert peers.part_flags("inferencex-8k-1k", "m", argparse.Namespace()) == (
-        ["--preset=inferencex-8k-1k"],
-        5,
-    )
     flags = ("--part=silybench-128-128", "--window=2", "--bench-flag=--concurrency=1", "--drain=9")
     done = run(tmp_path, *flags)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "blink-demo-silybench-128-128.json").read_text())
     assert result["preset"]["source"] == "silybench"
     assert set(result["points"][0]["levels"]) == {"ttft:p99:2000", "itl:p50:50"}
+    assert "--max-context=2048" in result["run"]["server_command"]
+
+
+def test_some_loads_of_a_preset_have_a_result_of_their_own(tmp_path: Path) -> None:
+    flags = ("--part=silybench-128-128", "--loads=1,4", "--window=2", "--drain=30")
+    done = run(tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "blink-demo-silybench-128-128-1-4.json").read_text())
+    assert len(result["points"]) == 2
+    assert result["options"]["duration_s"] == 2
 
 
 def test_what_is_open_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
@@ -100,6 +106,7 @@ def test_runs_of_one_machine_are_disturbed_in_step(tmp_path: Path) -> None:
         (("--part=sideways",), "unknown part: sideways"),
         (("--part=open",), "--rates is needed: none are known for the model demo"),
         (("--part=closed", "--server-flag=--kv-memory=1KiB"), "raise --kv-memory"),
+        (("--part=inferencex-8k-1k",), "have up to 9216 tokens, and the context of demo is 2048"),
         (("--part=closed", "--server=vllm"), "--server vllm needs --vllm"),
     ],
 )
