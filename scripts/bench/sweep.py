@@ -233,6 +233,8 @@ def main() -> None:
         prepared_s = time.monotonic() - began
         n_begun = run(wanted, results, machine, began + available_s, time.monotonic)
     print(listing(wanted, results))
+    # With the starts that were measured now, more may be too long than before.
+    too_long = told_too_long(left(wanted, results.records), available_s, Starts(results.records))
     if too_long:
         print(too_long, file=sys.stderr)
     if not n_begun:

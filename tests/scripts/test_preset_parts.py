@@ -73,7 +73,8 @@ def test_a_window_and_a_drain_hold_the_longest_answer(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", NAMES)
 def test_calls_of_ten_minutes_measure_every_load_once(preset: str) -> None:
-    rest, measured = preset_windows(preset, "llama-3.1-8b", None), []
+    rest = preset_windows(preset, "llama-3.1-8b", None)
+    measured: list[float] = []
     while True:
         some, remaining = fitting(rest, CALL_S)
         assert some.longest_s <= CALL_S
