@@ -76,6 +76,16 @@ def test_what_is_open_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
     assert result["options"]["drain_s"] == 0
 
 
+def test_a_window_in_which_nothing_was_completed_is_a_result_and_said(tmp_path: Path) -> None:
+    flags = ("--part=closed", "--concurrency=1", "--window=0.1", "--drain=0", "--bench-flag=--warmup=0")
+    done = run(tmp_path, *flags, "--bench-flag=--output=1500")
+    assert done.returncode == 0, done.stderr
+    assert "a window is there in which no request was completed" in done.stdout
+    result = json.loads((tmp_path / "blink-demo-closed.json").read_text())
+    assert [point["requests_complete"] for point in result["points"]] == [0]
+    assert result["run"]["model"] == "demo"
+
+
 def test_runs_of_one_machine_are_disturbed_in_step(tmp_path: Path) -> None:
     begin = time.time() + 10
     flags = (
