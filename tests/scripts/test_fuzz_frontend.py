@@ -33,6 +33,7 @@ def test_bodies_that_are_nearly_right(new: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_bodies_that_are_as_large_as_they_may_be() -> None:
     counts, faults = large_bodies.run(0, 15, 600.0)
     assert not faults
