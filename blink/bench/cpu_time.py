@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +41,8 @@ def tree(pid: int) -> set[int]:
     return _trees((pid,), _table())
 
 
-def _table() -> dict[int, tuple[int, int]]:
-    """Of each process its parent and its ticks of CPU time."""
-    table = {}
+def processes() -> Iterator[tuple[int, list[str]]]:
+    """Each process of this machine, with its fields of proc_pid_stat(5) from the state on."""
     for directory in Path("/proc").iterdir():
         if not directory.name.isdigit():
             continue
@@ -50,8 +50,12 @@ def _table() -> dict[int, tuple[int, int]]:
             fields = (directory / "stat").read_text().rsplit(")", 1)[1].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        table[int(directory.name)] = (int(fields[1]), sum(int(field) for field in fields[11:15]))
-    return table
+        yield int(directory.name), fields
+
+
+def _table() -> dict[int, tuple[int, int]]:
+    """Of each process its parent and its ticks of CPU time."""
+    return {pid: (int(fields[1]), sum(int(field) for field in fields[11:15])) for pid, fields in processes()}
 
 
 def _trees(roots: tuple[int, ...], table: dict[int, tuple[int, int]]) -> set[int]:

@@ -11,29 +11,21 @@ import os
 import signal
 import time
 from collections.abc import Collection
-from pathlib import Path
 
+from blink.bench.cpu_time import processes
 from blink.errors import CommandError
 
 END_S = 10.0
 LOOK_S = 0.01
-STATE, SESSION = 0, 3  # fields of proc_pid_stat(5), from the state on
+STATE, SESSION = 0, 3  # of the fields that `processes` gives
 ENDED = "ZX"  # states: only whoever started it has not asked for its status yet
 
 
 def living(sessions: Collection[int]) -> set[int]:
     """Processes of these sessions that have not ended."""
-    found = set()
-    for directory in Path("/proc").iterdir():
-        if not directory.name.isdigit():
-            continue
-        try:
-            fields = (directory / "stat").read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[SESSION]) in sessions and fields[STATE] not in ENDED:
-            found.add(int(directory.name))
-    return found
+    return {
+        pid for pid, fields in processes() if int(fields[SESSION]) in sessions and fields[STATE] not in ENDED
+    }
 
 
 def end_sessions(leaders: Collection[int]) -> None:
