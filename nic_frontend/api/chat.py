@@ -55,7 +55,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
     one_call = request.parallel_tool_calls is False or isinstance(request.tool_choice, NamedChoice)
     constraint = chosen(functions_of(request), kind, names, one_call, content_of(request))
     talk = Conversation(
-        messages=for_template(body["messages"]),
+        messages=await for_template(body["messages"]),
         tools=shown_tools(tools_for_template(body.get("tools") or []), constraint),
         constraint=constraint,
         one_call=not constraint.many,

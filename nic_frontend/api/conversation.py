@@ -15,6 +15,7 @@ from nic_frontend.api.constraint import Blocks, Constraint, blocks_of
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.prompt_tokens import tokens_of
 from nic_frontend.api.served import Served
+from nic_frontend.api.slices import Slices
 from nic_frontend.errors import bad_request
 from nic_frontend.http.json_text import MOST_DEPTH, MOST_DIGITS, MOST_PARTS, read_counted, shape_of
 from nic_frontend.parsing.answer_form import AnswerForm
@@ -26,7 +27,9 @@ Message = dict[str, Any]
 INVALID = "INVALID_JSON"  # the key of arguments that are none
 RESERVED = ("messages", "add_generation_prompt", "tools")
 MOST_NAMES = 8  # that a warning tells
-MOST_READ = 1 << 19  # values in arguments of calls, which are read in one turn with all else
+MOST_READ = 1 << 19  # values in arguments of calls
+SLICE = 1 << 20  # bytes that are made ready for the template before other calls have their turn: some 15 ms
+A_CALL = 512  # bytes that take as long as a call or a message does apart from its texts
 
 
 @dataclass
@@ -169,12 +172,16 @@ def check_length(messages: Any, limits: Limits) -> None:
         limits.max_answer(len(messages), "messages")
 
 
-def for_template(messages: list[Message]) -> list[Message]:
+async def for_template(messages: list[Message]) -> list[Message]:
     """Checked messages of OpenAI's form, with text for content and objects for arguments of calls, which may
-    have been objects before.
+    have been objects before. Raises ApiError 400 where the arguments of all calls have too much.
     """
     calls = _Calls()
-    return [_message(message, calls) for message in messages]
+    shown = []
+    for message in messages:
+        shown.append(await _message(message, calls))
+        await calls.slices.did(A_CALL)
+    return shown
 
 
 @dataclass
@@ -185,9 +192,18 @@ class _Calls:
     newest: dict[str, str] = field(default_factory=dict)  # ids, by the functions' names
     parts_left: int = MOST_PARTS  # that the arguments may still have, which are JSON in JSON
     values_left: int = MOST_READ  # likewise
+    slices: Slices = field(default_factory=lambda: Slices(SLICE))
 
-    def add(self, call: Message) -> Message:
-        """A call for the template. Raises ApiError 400 where the arguments of all calls have too much."""
+    async def add(self, given: list[Message]) -> list[Message]:
+        """Calls of one message, for the template."""
+        shown = []
+        for call in given:
+            shown.append(self._one(call))
+            arguments = call["function"]["arguments"]
+            await self.slices.did(A_CALL + (len(arguments) if isinstance(arguments, str) else 0))
+        return shown
+
+    def _one(self, call: Message) -> Message:
         name = call["function"]["name"]
         self.names[call["id"]] = name
         self.newest[name] = call["id"]
@@ -221,7 +237,7 @@ class _Calls:
         return arguments if isinstance(arguments, dict) else {INVALID: text}
 
 
-def _message(message: Message, calls: _Calls) -> Message:
+async def _message(message: Message, calls: _Calls) -> Message:
     message = _of_tools(message, calls)
     content = message.get("content")
     shown = {**message, "content": content if isinstance(content, str) else _joined(content)}
@@ -230,7 +246,7 @@ def _message(message: Message, calls: _Calls) -> Message:
     if message["role"] == "assistant":
         shown["content"] = "\n".join(filter(None, (shown["content"], message.get("refusal"))))
         if called := message.get("tool_calls"):
-            shown["tool_calls"] = [calls.add(call) for call in called]
+            shown["tool_calls"] = await calls.add(called)
         else:
             shown.pop("tool_calls", None)
         if reasoning := message.get("reasoning_content") or message.get("reasoning"):

@@ -73,7 +73,7 @@ async def _prompt(request: CountRequest, served: Served, last: PromptEnd) -> Pro
     one_call = bool(names or (request.tool_choice and request.tool_choice.disable_parallel_tool_use))
     constraint = chosen(functions, kind, names, one_call, _content(request))
     talk = Conversation(
-        messages=for_template(messages_of(request)),
+        messages=await for_template(messages_of(request)),
         tools=shown_tools([_tool(tool) for tool in request.tools or ()], constraint),
         constraint=constraint,
         one_call=not constraint.many,

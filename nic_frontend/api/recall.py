@@ -18,6 +18,7 @@ import msgspec
 from nic_frontend.api.items import check_items
 from nic_frontend.api.memory import FLAG, Memory
 from nic_frontend.api.schema.responses import ID, InputItem, ReasoningText, ResponsesRequest
+from nic_frontend.api.slices import Slices
 from nic_frontend.errors import ApiError, bad_request
 from nic_frontend.http.json_text import TooMuch, read_json
 from nic_frontend.store.records import AncestorGone, Item, NotContinued, TooLong, Unknown
@@ -25,8 +26,8 @@ from nic_frontend.store.seal import NotOpened
 from ringbuffer.model_file import shown
 
 PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
-NUMBERS_A_TURN = 100_000  # that are looked at
-TURN_BYTES = 1 << 18  # that are written before other calls have their turn
+NUMBERS = 100_000  # that are looked at before other calls have their turn
+SLICE = 1 << 18  # bytes that are written likewise
 PREVIOUS = "previous_response_id"
 
 
@@ -186,7 +187,7 @@ def _too_long(what: str, param: str, memory: Memory) -> ApiError:
 
 async def _written(given: Sequence[InputItem], found: dict[str, bytes]) -> list[Item]:
     """The request's items as they are stored: with an id of their own each, and what was referred to."""
-    items, size, taken = list[Item](), 0, set(found)
+    items, taken, slices = list[Item](), set(found), Slices(SLICE)
     for i, item in enumerate(given):
         id = item.id
         if item.type == "item_reference":
@@ -197,10 +198,7 @@ async def _written(given: Sequence[InputItem], found: dict[str, bytes]) -> list[
             id = new_id(item.type)
         taken.add(id)
         items.append(Item(id, as_json(_complete(item, id), f"input[{i}]")))
-        size += len(items[-1].content)
-        if size > TURN_BYTES:
-            size = 0
-            await asyncio.sleep(0)
+        await slices.did(len(items[-1].content))
     return items
 
 
@@ -225,18 +223,20 @@ def _complete(item: InputItem, id: str) -> dict[str, Any]:
 async def check_numbers(value: Any, where: str) -> None:
     """Raises ApiError 400 for a number that JSON cannot write, however deep. Others have turns: a tool may
     have a million numbers."""
-    waiting = [[value]]
+    waiting, slices = [[value]], Slices(NUMBERS)
     while waiting:
-        for i, inner in enumerate(waiting.pop(), 1):
-            if isinstance(inner, float):
-                if not math.isfinite(inner):
-                    raise no_json(where)
-            elif isinstance(inner, dict):
-                waiting.append([*inner.values()])
-            elif isinstance(inner, list):
-                waiting.append(inner)
-            if i % NUMBERS_A_TURN == 0:
-                await asyncio.sleep(0)
+        values = waiting.pop()
+        for start in range(0, len(values), NUMBERS):
+            part = values[start : start + NUMBERS]
+            for inner in part:
+                if isinstance(inner, float):
+                    if not math.isfinite(inner):
+                        raise no_json(where)
+                elif isinstance(inner, dict):
+                    waiting.append([*inner.values()])
+                elif isinstance(inner, list):
+                    waiting.append(inner)
+            await slices.did(1 + len(part))
 
 
 def no_json(where: str) -> ApiError:

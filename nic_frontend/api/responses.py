@@ -114,7 +114,7 @@ async def _conversation(
     await asyncio.sleep(0)  # other calls' turn, as behind each step
     listed = messages_of(request.instructions, recalled.items)
     await asyncio.sleep(0)
-    messages = for_template(listed)
+    messages = await for_template(listed)
     await asyncio.sleep(0)
     described = [_shown(tool) for tool in tools]
     await asyncio.sleep(0)

@@ -30,7 +30,7 @@ async def tokenize(body: dict[str, Any], served: Served) -> dict[str, Any]:
         (found,) = await served.tokenizer.encode([request.prompt], special=special, param="prompt")
     else:
         talk = Conversation(
-            messages=for_template(body["messages"]),
+            messages=await for_template(body["messages"]),
             tools=tools_for_template(body["tools"]) if request.tools else None,
             options=options_of(request.chat_template_kwargs),
             end=end_of(request),

@@ -17,6 +17,8 @@ from nic_frontend.options import FrontendOptions
 from nic_frontend.server import Server, listening
 from nic_frontend.service import Service
 
+# Of a client that leaves before its answer comes, when the server has read its request.
+IMPATIENT = httpx.Timeout(WAIT_S, read=1.5)
 COMPLETION: dict[str, Any] = {"prompt": "hello", "max_tokens": 2}
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from harness import CHAT, COMPLETION, Frontend, StartFrontend, wait_until
+from harness import CHAT, COMPLETION, IMPATIENT, Frontend, StartFrontend, wait_until
 from mock_backend import MockBackend
 
 from ringbuffer.messages import LOG_FIELDS
@@ -55,7 +55,7 @@ def test_what_was_refused_or_left_has_one_too_and_probes_have_none(
     frontend.client.get("/no%0Asuch path")
     backend.stalled.set()
     with pytest.raises(httpx.ReadTimeout):
-        frontend.client.post("/v1/completions", json=COMPLETION, timeout=0.3)
+        frontend.client.post("/v1/completions", json=COMPLETION, timeout=IMPATIENT)
     wait_until(lambda: len(lines(logged)) == 3)
     refused, unknown, left = (text for text, _ in lines(logged))
     assert "POST /v1/completions 400 in" in refused

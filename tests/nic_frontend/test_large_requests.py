@@ -4,9 +4,7 @@ and levels are at their limits, and the longest answers.
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,7 +30,7 @@ from harness import Frontend
 from limits import WAIT_S
 from mock_backend import MockBackend
 from templates import HERMES, write_model_with
-from turns import Turns
+from turns import LONGEST_S, Turns
 
 from nic_frontend.api.conversation import MOST_READ
 from nic_frontend.http.json_text import MOST_DEPTH
@@ -40,11 +38,6 @@ from nic_frontend.ring import backend_monitor
 from nic_frontend.service import Service
 
 pytestmark = pytest.mark.slow
-
-LONGEST_S = 0.1  # of a turn, of a processor that takes KNOWN_S for reading KNOWN
-KNOWN_S = 0.0065
-KNOWN_ITEMS = 20_000
-KNOWN = json.dumps([{"role": "user", "content": "x", "n": i} for i in range(KNOWN_ITEMS)])
 
 
 def at_limits(place: Place) -> dict[str, bytes]:
@@ -102,29 +95,6 @@ def large(turns: Turns, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fr
     backend.stop()
 
 
-def longest_turn(turns: Turns, ask: Callable[[], None]) -> float:
-    """In seconds of a processor that takes KNOWN_S for known work. Of three times, the best: something that
-    this request did not cause may have cost the others.
-    """
-    found_s = turns.longest_of(ask)
-    for _ in range(2):
-        if found_s < LONGEST_S:
-            break
-        slower = max(1.0, known_work_s() / KNOWN_S)
-        found_s = min(found_s, turns.longest_of(ask) / slower)
-    return found_s
-
-
-def known_work_s() -> float:
-    """What some work of the kind that a frontend does takes of the processor now, at its usual speed."""
-    times = []
-    for _ in range(9):
-        began = time.thread_time()
-        assert sum(len(value["content"]) for value in json.loads(KNOWN)) == KNOWN_ITEMS
-        times.append(time.thread_time() - began)
-    return sorted(times)[len(times) // 2]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_body_at_its_limits(large: Frontend, turns: Turns, name: str) -> None:
     place, n = CASES[name]
@@ -136,7 +106,7 @@ def test_a_body_at_its_limits(large: Frontend, turns: Turns, name: str) -> None:
             response = large.client.post(place.path, content=body, headers=headers)
             assert response.status_code < 500, response.text[:300]
 
-        assert longest_turn(turns, ask) < LONGEST_S, limit
+        assert turns.least(ask) < LONGEST_S, limit
 
 
 def test_a_prompt_of_a_context_of_a_million(large: Frontend) -> None:
@@ -177,4 +147,4 @@ def test_a_long_answer(large: Frontend, turns: Turns, name: str, stream: bool) -
             assert response.status_code == 200
             assert any(response.iter_bytes())
 
-    assert longest_turn(turns, ask) < LONGEST_S
+    assert turns.least(ask) < LONGEST_S

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from harness import COMPLETION, StartFrontend, wait_until
+from harness import COMPLETION, IMPATIENT, StartFrontend, wait_until
 from limits import PROGRAM_S, WAIT_S
 from mock_backend import MockBackend
 
@@ -51,7 +51,7 @@ def test_it_serves_https_streams_and_notices_clients_that_leave(
             assert answer.read().endswith(b"data: [DONE]\n\n")
         backend.stalled.set()
         with pytest.raises(httpx.ReadTimeout):
-            client.post("/v1/completions", json=COMPLETION, timeout=0.3)
+            client.post("/v1/completions", json=COMPLETION, timeout=IMPATIENT)
     wait_until(lambda: frontend.service.metrics.client_disconnects == 1)
     backend.stalled.clear()
     with pytest.raises(httpx.RemoteProtocolError):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from harness import COMPLETION, Frontend, StartFrontend, wait_until
+from harness import COMPLETION, IMPATIENT, Frontend, StartFrontend, wait_until
 from limits import WAIT_S
 from mock_backend import MockBackend
 
@@ -49,7 +49,7 @@ def test_a_client_that_leaves_is_noticed(
     frontend = start_frontend(backend, uds=path)
     backend.stalled.set()
     with pytest.raises(httpx.ReadTimeout):
-        frontend.client.post("/v1/completions", json=COMPLETION, timeout=0.3)
+        frontend.client.post("/v1/completions", json=COMPLETION, timeout=IMPATIENT)
     frontend.disconnect()
     wait_until(lambda: frontend.service.metrics.client_disconnects == 1)
     backend.stalled.clear()
