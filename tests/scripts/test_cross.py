@@ -17,7 +17,7 @@ def test_it_builds_for_aarch64_and_passes_the_native_tests() -> None:
     done = subprocess.run([ROOT / "scripts/cross"], capture_output=True, text=True, timeout=1100)
     skip_if_missing("cross", done)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    library = ROOT / "build/cross/without-rdma/install/nic_frontend/libblink_frontend.so"
+    library = ROOT / "build/cross/with-rdma/install/nic_frontend/libblink_frontend.so"
     header = library.read_bytes()[:20]
     assert header[:4] == b"\x7fELF"
     assert int.from_bytes(header[18:20], "little") == 183  # EM_AARCH64

@@ -6,13 +6,17 @@ import json
 import os
 import random
 import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fuzz.directory_case import write
 from fuzz.directory_cases import MOST_CHARACTERS, draw_case, value
-from fuzz.model_directories import CORPUS, SIDES, apart, judged
+from fuzz.model_directories import CORPUS, SIDES, Outcome, apart, import_both, judged
+from limits import PROGRAM_S
 
 from nic_frontend.templates import renderer
 
@@ -25,6 +29,23 @@ QUICK = (
     "a weight that is no number",
     "a token of four billion",
 )
+
+
+Judge = Callable[[Any, Path], dict[str, Outcome]]
+
+
+def begin() -> None:
+    """In the process that judges."""
+    renderer.START_S = 5.0
+    import_both()
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    """`judged` in a process of its own, which forks for each case: a worker that has run hundreds of tests
+    takes longer to fork than a case does."""
+    with ProcessPoolExecutor(1, get_context("spawn"), begin) as process:
+        yield lambda case, directory: process.submit(judged, case, directory).result(PROGRAM_S)
 
 
 class Longest(random.Random):
@@ -45,22 +66,16 @@ def test_what_is_drawn_has_bounds() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in CASES]
 )
-def test_what_was_found_is_refused_in_one_line_or_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(renderer, "START_S", 5.0)
-    outcomes = judged(CASES[name], tmp_path / "model")
+def test_what_was_found_is_refused_in_one_line_or_bounded(tmp_path: Path, judge: Judge, name: str) -> None:
+    outcomes = judge(CASES[name], tmp_path / "model")
     assert not [outcome for outcome in outcomes.values() if outcome.fault], outcomes
     kinds = {outcome.kind for outcome in outcomes.values()}
     assert kinds == {"served"} if name in HONEST else name in SERVED or "refused" in kinds, outcomes
 
 
 @pytest.mark.parametrize("seed", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 101))])
-def test_directories_that_are_drawn_at_random(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr(renderer, "START_S", 5.0)
-    outcomes = judged(draw_case(seed)[1], tmp_path / "model")
+def test_directories_that_are_drawn_at_random(tmp_path: Path, judge: Judge, seed: int) -> None:
+    outcomes = judge(draw_case(seed)[1], tmp_path / "model")
     assert not [outcome for outcome in outcomes.values() if outcome.fault], outcomes
 
 

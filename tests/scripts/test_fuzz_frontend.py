@@ -75,7 +75,7 @@ def test_grammars_that_were_found_hostile() -> None:
 @pytest.mark.slow
 def test_grammars_that_are_hostile() -> None:
     """Sources by the processes of a frontend, and programs by the native compiler under sanitizers."""
-    counts, faults = grammars.run(0, 30, 60.0, None)
+    counts, faults = grammars.run(0, 30, 20.0, None)
     assert not faults
     assert counts["400"]
     assert counts["compiled"]

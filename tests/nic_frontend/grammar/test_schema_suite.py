@@ -45,7 +45,8 @@ VALIDATORS = {
 }
 # What must be enforced of each draft: fewer would be a step back.
 ENFORCED = {"draft2020-12": 355, "draft2019-09": 357, "draft7": 277, "draft6": 244, "draft4": 177}
-ANSWERS = 20  # to each schema
+ANSWERS = {"draft2020-12": 20}  # to each schema
+FEWER = 5  # of drafts that share most schemas with it
 
 
 def cases(draft: str) -> Iterator[tuple[str, Any, list[Any]]]:
@@ -93,7 +94,7 @@ def test_schemas_are_enforced_or_refused(draft: str) -> None:
             continue
         enforced += 1
         try:
-            check(name, schema, values, draft, grammar, ANSWERS)
+            check(name, schema, values, draft, grammar, ANSWERS.get(draft, FEWER))
         except (jsonschema.exceptions._WrappedReferencingError, re.error):
             continue  # the validator does not know what a schema refers to, or its regular expression
     assert enforced >= ENFORCED[draft]
