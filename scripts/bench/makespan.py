@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from bench.burst_times import BurstTimes, Deadline  # noqa: E402
+from bench.json_lines import append_line  # noqa: E402
 from bench.origin import origin  # noqa: E402
 from bench.shape import SHAPES  # noqa: E402
 
@@ -94,17 +95,6 @@ def read_rows(path: Path, commit: str) -> list[Row]:
 
 def key_of(row: Row) -> Key:
     return Key(*(row[name] for name in ("model", "machine", "batch", "scheduler", "workload", "turn")))
-
-
-def append(path: Path, row: Row) -> None:
-    """On a line of its own, also behind one that was cut off."""
-    with path.open("ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                text = path.read_bytes()
-                file.truncate(text.rfind(b"\n") + 1)
-        file.write(json.dumps(row).encode() + b"\n")
 
 
 def digest(answers: Sequence[Sequence[int]]) -> str:
@@ -271,7 +261,7 @@ def main() -> int:
                     times.took(*ran, row["seconds"], row["steps"])
             wanted = wanted_keys(arguments, name, backend.device.name)
             for row in measure(backend, wanted, {key_of(row) for row in rows}, times, deadline):
-                append(arguments.out, about | row)
+                append_line(arguments.out, about | row)
                 print(f"{row['workload']} {row['scheduler']}: {row['seconds']:.3f} s", flush=True)
         finally:
             backend.stop(0.0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.json_lines import append_line
 from bench.sweep_plan import Key, Unit
 
 Record = dict[str, Any]
@@ -55,19 +55,8 @@ class Results:
         self.records = read_files([*earlier, *([path] if path.exists() else [])])
 
     def append(self, record: Record) -> None:
-        cut_torn_line(self._path)  # or the record would be its end
-        with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # what was measured survives the machine's end
+        append_line(self._path, record)
         self.records.append(record)
-
-
-def cut_torn_line(path: Path) -> None:
-    data = path.read_bytes() if path.exists() else b""
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
 
 
 def key_of(record: Record) -> Key:

@@ -20,7 +20,8 @@ pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup 
 
 from bench import makespan
 from bench.burst_times import BurstTimes, Deadline
-from bench.makespan import append, read_rows, table_rows
+from bench.json_lines import append_line
+from bench.makespan import read_rows, table_rows
 
 from blink.bench.scheduler_runs import Round, parse_design, parse_workload
 
@@ -35,11 +36,11 @@ def row(scheduler: str, seconds: float, answers: str = "a", **changes: Any) -> d
 
 def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
-    append(path, row("gpu", 1.0))
+    append_line(path, row("gpu", 1.0))
     with path.open("a") as file:
         file.write(json.dumps(row("async", 2.0))[:30])
     assert [found["scheduler"] for found in read_rows(path, "abc")] == ["gpu"]
-    append(path, row("blocking", 3.0))
+    append_line(path, row("blocking", 3.0))
     assert [found["scheduler"] for found in read_rows(path, "abc")] == ["gpu", "blocking"]
     assert read_rows(path, "other") == []
 
