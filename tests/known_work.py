@@ -10,12 +10,15 @@ from collections.abc import Callable
 KNOWN_S = 0.0065  # what the work below takes of a processor of some 3 GHz that has nothing else to do
 ITEMS = 20_000
 TEXT = json.dumps([{"role": "user", "content": "x", "n": i} for i in range(ITEMS)])
-TRIES = 5
+TRIES = 4
+SLOWEST = 5.0  # times as slow: beyond that, nothing is known
 
 
 def slowness() -> float:
-    """How many times as long as KNOWN_S some work of the kind that a frontend does takes now; 1 at least."""
-    return max(1.0, known_work_s() / KNOWN_S)
+    """How many times as long as KNOWN_S some work of the kind that a frontend does takes now: 1 at least, and
+    SLOWEST at most.
+    """
+    return min(max(1.0, known_work_s() / KNOWN_S), SLOWEST)
 
 
 def known_work_s() -> float:
@@ -48,6 +51,7 @@ def least_s(measure: Callable[[], float], enough_s: float) -> float:
     for _ in range(TRIES - 1):
         if found_s < enough_s:
             break
-        slower = slowness()
-        found_s = min(found_s, measure() / max(slower, slowness()))
+        before = slowness()
+        again_s = measure()
+        found_s = min(found_s, 2 * again_s / (before + slowness()))
     return found_s

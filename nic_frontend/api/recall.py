@@ -26,7 +26,7 @@ from nic_frontend.store.seal import NotOpened
 from ringbuffer.model_file import shown
 
 PREFIXES = {"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
-NUMBERS = 100_000  # that are looked at before other calls have their turn
+NUMBERS = 100_000  # values and containers that are looked at before other calls have their turn
 SLICE = 1 << 18  # bytes that are written likewise
 PREVIOUS = "previous_response_id"
 
@@ -226,6 +226,7 @@ async def check_numbers(value: Any, where: str) -> None:
     waiting, slices = [[value]], Slices(NUMBERS)
     while waiting:
         values = waiting.pop()
+        await slices.did(1)
         for start in range(0, len(values), NUMBERS):
             part = values[start : start + NUMBERS]
             for inner in part:
@@ -236,7 +237,7 @@ async def check_numbers(value: Any, where: str) -> None:
                     waiting.append([*inner.values()])
                 elif isinstance(inner, list):
                     waiting.append(inner)
-            await slices.did(1 + len(part))
+            await slices.did(len(part))
 
 
 def no_json(where: str) -> ApiError:

@@ -26,9 +26,8 @@ from fuzz.large_shapes import SIZE  # noqa: E402
 from fuzz.served import Served  # noqa: E402
 from fuzz.wire import Malformed, Response  # noqa: E402
 
-LONGEST_S = (
-    0.1  # of a processor of some 3 GHz (Served.busy_s), for a turn of the loop or a hold of Python's lock
-)
+# Of a processor of some 3 GHz (Served.busy_s), for a turn of the loop or a hold of Python's lock.
+LONGEST_S = 0.1
 # Bytes: after many large bodies a frontend keeps up to 600 MiB (fastokens' caches, the allocator's arenas),
 # and what is made of one body of 8 MiB took up to 370 MiB more.
 MOST_MEMORY = 1 << 30

@@ -73,7 +73,7 @@ class Served:
 
     def busy_s(self) -> dict[str, float]:
         """The longest turn of the event loop, and the longest hold of Python's lock, since this was called
-        last: processor time, and of the processor of known_work.py what is too long.
+        last, in seconds of processor time. Where one is too long, both are those of a known processor.
         """
         return self._told("busy")
 

@@ -1,6 +1,7 @@
 """Kernels compile and link here without a GPU and without a CUDA toolkit."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -141,8 +142,8 @@ def test_a_missing_library_names_its_wheel() -> None:
     [
         ("bfloat16", 32, 128, ""),
         ("float16", 8, 64, ""),
-        ("bfloat16", 12, 32, ", 32"),
-        ("float16", 64, 16, ", 16"),
+        ("bfloat16", 12, 32, "attention|append|rope"),
+        ("float16", 64, 16, "attention|append|rope"),
     ],
 )
 def test_the_engine_compiles_for_every_type_and_head_size(
@@ -150,7 +151,7 @@ def test_the_engine_compiles_for_every_type_and_head_size(
 ) -> None:
     """For the rarer sizes, what depends on them."""
     config = model_config(**{**SIZES, "dtype": dtype, "n_heads": n_heads, "head_dim": head_dim})
-    names = [name for name in lowered_symbols(config) if among in name]
+    names = [name for name in lowered_symbols(config) if re.search(among, name)]
     assert any("attention" in name for name in names)
     cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
     assert set(symbols) == set(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from known_work import cpu_s, least_cpu_s
 
 from nic_frontend.api.constraint import chosen
 from nic_frontend.api.conversation import MOST_READ, for_template
+from nic_frontend.api.recall import check_numbers
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import CompletionRequest
 from nic_frontend.api.schema.messages import CountRequest
@@ -127,6 +129,25 @@ def test_results_find_their_calls_at_once() -> None:
     took_s = least_cpu_s(lambda: shown.extend(asyncio.run(for_template(messages))), 1.0)
     assert shown[-1]["tool_call_id"] == "8999"
     assert took_s < 1
+
+
+async def turns_beside(work: Coroutine[Any, Any, Any]) -> int:
+    """How often another task has its turn until the work is done."""
+    task, n = asyncio.create_task(work), 0
+    while not task.done():
+        await asyncio.sleep(0)
+        n += 1
+    await task
+    return n
+
+
+def test_others_have_their_turn_while_a_conversation_is_read() -> None:
+    calls = [{"id": f"{i}", "function": {"name": "f", "arguments": '{"a": 1}'}} for i in range(11_000)]
+    short = [{"role": "assistant", "tool_calls": calls}]
+    assert asyncio.run(turns_beside(for_template(short))) >= 5
+    assert asyncio.run(turns_beside(for_template([{"role": "user", "content": "x"}] * 11_000))) >= 5
+    for values in ([7] * 600_000, [[]] * 600_000):
+        assert asyncio.run(turns_beside(check_numbers(values, "tools"))) >= 5
 
 
 def test_turns_in_a_row_are_joined_at_once() -> None:

@@ -169,6 +169,7 @@ def test_no_comment_is_made_for_a_client_that_takes_nothing(monkeypatch: pytest.
     assert asyncio.run(stall()) == (False, True)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_the_first_comes_after_ten_seconds(speak: Speak) -> None:
     """The least limit that is common among clients is 15 s."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from known_work import slowness
 from limits import WAIT_S
 from reader_bench import CAPACITY, N_SLOTS, Bench, Event
 from waiting import wait_until
@@ -295,9 +296,9 @@ def test_a_full_queue_loses_nothing(bench: Bench) -> None:
 def test_idle_costs_next_to_nothing(bench: Bench) -> None:
     before = time.process_time()
     time.sleep(1.0)
-    assert time.process_time() - before < 0.05
+    assert time.process_time() - before < 0.05 * slowness()
     bench.submit(0)  # waits long for its first token
     time.sleep(0.1)
     before = time.process_time()
     time.sleep(1.0)
-    assert time.process_time() - before < 0.3
+    assert time.process_time() - before < 0.3 * slowness()

@@ -18,6 +18,7 @@ def test_it_builds_for_aarch64_and_passes_the_native_tests() -> None:
     skip_if_missing("cross", done)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     library = ROOT / "build/cross/with-rdma/install/nic_frontend/libblink_frontend.so"
+    assert library.with_name("libblink_verbs.so").is_file()
     header = library.read_bytes()[:20]
     assert header[:4] == b"\x7fELF"
     assert int.from_bytes(header[18:20], "little") == 183  # EM_AARCH64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -23,6 +24,7 @@ from nic_frontend.templates import renderer
 CASES = json.loads(CORPUS.read_text())
 SERVED = ("a tokenizer that gives texts up", "chat templates that are no objects")  # without harm
 HONEST = ("a tokenizer without a longest text", "large numbers that nobody uses")
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 QUICK = (
     *HONEST,
     "a config.json without end",
@@ -35,7 +37,8 @@ Judge = Callable[[Any, Path], dict[str, Outcome]]
 
 
 def begin() -> None:
-    """In the process that judges."""
+    """In the process that judges, which does not outlive the worker, however that ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     renderer.START_S = 5.0
     import_both()
 

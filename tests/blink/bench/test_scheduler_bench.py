@@ -129,9 +129,6 @@ def test_a_slower_host_takes_longer_for_a_step_and_grammars_hold(tmp_path: Path)
     ]
     assert all(row["same_answers"] == 1 for row in decode)
     assert all(row["turn_us"] >= 30000 for row in decode if row["host_work_us"])
-    slowed = [row for row in decode if row["scheduler"] == "blocking+30000"]
-    # Of the forward beside it nothing is said: on a busy machine one takes much longer than another.
-    assert all(row["period_us"] >= 30000 for row in slowed)
 
 
 @pytest.mark.slow
