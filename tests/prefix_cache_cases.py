@@ -29,7 +29,7 @@ def ask(demo: Demo, prompts: list[list[int]], max_tokens: int = 24, **params: ob
 
 
 def answers_are_those_of_a_server_without_it(device: str) -> None:
-    chosen = items(LONG_PROMPTS, 32)
+    chosen = items(LONG_PROMPTS, 16)
     with serving(f"no-prefix-{device}", "--no-prefix-cache", device=device) as (_, region):
         demo = Demo(region)
         plain = demo.answer(chosen)

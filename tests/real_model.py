@@ -69,7 +69,9 @@ def made_directory() -> Path:
 
 
 class Reference:
-    """transformers in fp32 over the weights' values."""
+    """transformers in fp32 over the weights' values. Of each text it takes at most `most` tokens."""
+
+    most: int | None = None
 
     def __init__(self, directory: Path, device: str = "cpu") -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(directory)
@@ -83,7 +85,7 @@ class Reference:
         return list(tokens["input_ids"])
 
     def text(self, name: str) -> list[int]:
-        return list(self.tokenizer(TEXTS[name])["input_ids"])
+        return list(self.tokenizer(TEXTS[name])["input_ids"])[: self.most]
 
     @torch.no_grad()
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
