@@ -60,7 +60,7 @@ def test_the_driver_api_is_called_as_it_wants_to_be(
     program = build_program(
         "driven-cuda",
         ["tests/kernels/simulator/driven_cuda.cpp", f"{driven}/driven.cpp", f"{driven}/cuda_runtime.cpp"],
-        "-O1",
+        "-O0",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
     )

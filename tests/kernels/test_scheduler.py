@@ -290,7 +290,7 @@ def test_memory_errors_are_absent(build_program: Callable[..., Path]) -> None:
     program = build_program(
         "threads-asan",
         ["tests/kernels/simulator/threads.cpp", "kernels/scheduler/emulation.cpp"],
-        "-O1",
+        "-O0",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
     )
