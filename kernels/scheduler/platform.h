@@ -74,10 +74,10 @@ struct Xor {
 
 constexpr uint64_t kNone = ~0ull;
 
-// What thread 0 gives, in all threads.
+// What thread 0 gives, in all threads. What the others give does not matter.
 template <class P>
 BLINK_FN uint64_t broadcast(P& p, uint64_t value_of_thread_0) {
-  return p.reduce(value_of_thread_0, Or());
+  return p.reduce(p.thread() == 0 ? value_of_thread_0 : 0, Or());
 }
 
 }  // namespace blink

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The matmuls of a layer: with weights in fp8, beside those in bf16.
+"""The matmuls of a layer: with weights in fp8 or in four bits, beside those in bf16.
 
     scripts/bench/matmuls.py --model llama-3-8b --rows 128 256 512 1024 2048 8192
     scripts/bench/matmuls.py --model llama-3.2-1b --rows 1 8 32 64 --layers 32
     scripts/bench/matmuls.py --model llama-3-8b --rows 32 64 128 512 --cuts
+    scripts/bench/matmuls.py --model llama-3-8b --rows 1 8 32 64 --forms fp8 int4 mxfp4
 
 Random numbers. Each matmul is what a step launches for it where each operation has its own kernel; of many
 rows with its input's quantisation in fp8, which the norm in front of qkv and gate_up does in a step. Matrices
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,10 +43,17 @@ from gpu_backend.engines.native.gemm_clock import GemmClock  # noqa: E402
 from gpu_backend.engines.native.kernels import Kernels  # noqa: E402
 from gpu_backend.engines.native.launcher import StepLauncher  # noqa: E402
 from gpu_backend.engines.native.lowering import buffer_bytes, kernel_names  # noqa: E402
-from gpu_backend.engines.native.model import target_of  # noqa: E402
+from gpu_backend.engines.native.model import matrix_of, target_of  # noqa: E402
+from gpu_backend.engines.native.random_codes import RandomCodes  # noqa: E402
 from gpu_backend.engines.native.weights import RANDOM_FP8, enqueue_random, enqueue_random_fp8  # noqa: E402
-from gpu_backend.models.description import Model  # noqa: E402
-from gpu_backend.models.quantization import QUANTIZATIONS, ScaleForm  # noqa: E402
+from gpu_backend.models.description import Model, Weight  # noqa: E402
+from gpu_backend.models.quantization import (  # noqa: E402
+    QUANTIZATIONS,
+    ROUNDINGS,
+    Form,
+    GroupForm,
+    ScaleForm,
+)
 from gpu_backend.ops.candidate import Choice  # noqa: E402
 from gpu_backend.ops.choice import choose  # noqa: E402
 from gpu_backend.ops.gpu import BESIDE_L1_SHARED_BYTES, Target  # noqa: E402
@@ -151,16 +159,25 @@ class Fastest:
 
 
 class Bench:
-    def __init__(self, config: Model, rows: list[int], cuts: bool = False, layers: int = LAYERS) -> None:
+    def __init__(
+        self,
+        config: Model,
+        rows: list[int],
+        cuts: bool = False,
+        layers: int = LAYERS,
+        forms: Sequence[str] = tuple(QUANTIZATIONS),
+    ) -> None:
         """`cuts`: the products of fp8 are to be timed however they are cut. `layers`: whose matrices follow
-        each other."""
+        each other. `forms`: of weights, by their names in ROUNDINGS; beside bf16."""
         self._layers = layers
+        self.forms: dict[str, Form | None] = {"bf16": None, **{name: ROUNDINGS[name] for name in forms}}
         self._device, self._stream = Device(), Stream()
         self._memory = DeviceMemory(self._device)
         self._target = target_of(config, self._device.chip)
         self.sizes, self._rows = sizes_of(config), rows
-        forms: list[ScaleForm | None] = [None, *QUANTIZATIONS.values()]
-        self._weights = {(sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in forms}
+        self._weights = {
+            (sizes, form): self._allocate(sizes, form) for sizes in self.sizes for form in self.forms.values()
+        }
         steps = [self._step(sizes, n, form) for sizes, form in self._weights for n in rows]
         if cuts:
             steps += [cut.step for sizes in self.sizes for n in rows for cut in self.cuts(sizes, n)]
@@ -175,8 +192,12 @@ class Bench:
             self._kernels, self._cublas, Fastest(self._clock), self._stream, self._addresses, b""
         )
 
-    def _allocate(self, sizes: Sizes, form: ScaleForm | None) -> list[Matrix]:
+    def _allocate(self, sizes: Sizes, form: Form | None) -> list[Matrix]:
         rows, k = sizes.weight_rows, sizes.k
+        if isinstance(form, GroupForm):
+            weight = Weight(("",), (rows, k), scales=form)
+            n_bytes = matrix_of(weight, BF16).n_bytes
+            return [matrix_of(weight, BF16, self._memory.allocate(n_bytes)) for _ in range(self._layers)]
         element = BF16 if form is None else FP8
         found = []
         for _ in range(self._layers):
@@ -190,10 +211,13 @@ class Bench:
         return found
 
     def _fill(self) -> None:
+        codes = RandomCodes(self._memory, BF16.dtype, len(self._weights))
         for seed, matrices in enumerate(self._weights.values()):
             for matrix in matrices:
                 n = matrix.rows * matrix.columns
-                if matrix.element is FP8:
+                if matrix.groups:
+                    codes.fill(matrix, matrix.groups, 0.02)
+                elif matrix.element is FP8:
                     enqueue_random_fp8(self._kernels, self._stream, matrix.address, n, seed)
                 else:
                     enqueue_random(self._kernels, self._stream, matrix.address, n, seed, 0.0, 0.02)
@@ -201,7 +225,7 @@ class Bench:
         enqueue_random(self._kernels, self._stream, self._addresses["x"], n, 1000, 0.0, 1.0)
         self._stream.synchronize()
 
-    def _step(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> LoweredStep:
+    def _step(self, sizes: Sizes, rows: int, form: Form | None) -> LoweredStep:
         """A matmul in halves stands beside experts in halves, which need L1 (E23)."""
         beside_l1 = self._target.has_experts and form is None
         target = replace(self._target, shared_bytes=BESIDE_L1_SHARED_BYTES) if beside_l1 else self._target
@@ -244,14 +268,14 @@ class Bench:
     def expected_us(self, cut: TiledFp8Cut, sizes: Sizes, form: ScaleForm) -> float:
         return estimated_us(cut, sizes.n, form, self._target.multiprocessors)
 
-    def time(self, sizes: Sizes, rows: int, form: ScaleForm | None) -> tuple[str, float, float]:
+    def time(self, sizes: Sizes, rows: int, form: Form | None) -> tuple[str, float, float]:
         """The kernel of the product, microseconds of the whole matmul, and of its quantisation among them."""
         step = self._step(sizes, rows, form)
         quantize = [choice for choice in step if choice.name == "quantize"]
         alone = self.us(quantize) if quantize else 0.0
         return kernel_of(step[-1]), self.us(step), alone
 
-    def weight_bytes(self, sizes: Sizes, form: ScaleForm | None) -> int:
+    def weight_bytes(self, sizes: Sizes, form: Form | None) -> int:
         """Of one layer, with its scales."""
         return self._weights[sizes, form][0].n_bytes
 
@@ -280,7 +304,7 @@ def table(bench: Bench, rows: list[int]) -> Iterator[str]:
         totals: dict[str, float] = {}
         for sizes in bench.sizes:
             bf16 = 0.0
-            for name, form in {"bf16": None, **QUANTIZATIONS}.items():
+            for name, form in bench.forms.items():
                 kernel, us, quantisation = bench.time(sizes, n, form)
                 bf16 = bf16 or us
                 totals[name] = totals.get(name, 0.0) + us
@@ -291,7 +315,7 @@ def table(bench: Bench, rows: list[int]) -> Iterator[str]:
                     f"{rates} | {bf16 / us:.2f}"
                 )
         all_flops = sum(sizes.flops(n) for sizes in bench.sizes)
-        for (name, us), form in zip(totals.items(), [None, *QUANTIZATIONS.values()], strict=True):
+        for (name, us), form in zip(totals.items(), bench.forms.values(), strict=True):
             read = sum(bench.weight_bytes(sizes, form) for sizes in bench.sizes) / us
             rates = f"{all_flops / us / 1e6:.0f} | {read / 1e6:.2f} | {read / read_rate:.2f}"
             yield f"{n} | all | {name} | | {us:.1f} | | {rates} | {totals['bf16'] / us:.2f}"
@@ -325,8 +349,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[128, 256, 512, 1024, 2048, 8192])
     parser.add_argument("--cuts", action="store_true", help="time every way to cut the products of fp8")
     parser.add_argument("--layers", type=int, default=LAYERS, help="whose matrices follow each other")
+    parser.add_argument("--forms", nargs="+", choices=list(ROUNDINGS), default=list(QUANTIZATIONS))
     arguments = parser.parse_args()
-    bench = Bench(shape_config(arguments.model), arguments.rows, arguments.cuts, arguments.layers)
+    config = shape_config(arguments.model)
+    bench = Bench(config, arguments.rows, arguments.cuts, arguments.layers, arguments.forms)
     for line in (table_of_cuts if arguments.cuts else table)(bench, arguments.rows):
         print(line, flush=True)
     bench.close()

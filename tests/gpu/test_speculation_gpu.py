@@ -33,7 +33,7 @@ def test_the_answers_are_the_same(more: tuple[str, ...]) -> None:
 
 def test_drafts_while_pages_run_out() -> None:
     """A KV cache for a few long answers only: sequences with drafts are paused and resumed."""
-    chosen = items(("count_long", "table", "repeat"), 18)
+    chosen = items(("count_long", "table", "repeat"), 48)
     with serving("speculating-tight", "--kv-memory", "8MiB", *SPECULATES) as (_, region):
         demo = Demo(region)
         streams = demo.answer(chosen)

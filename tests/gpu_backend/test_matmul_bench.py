@@ -11,6 +11,7 @@ from fake_cuda import all_captures, op, run
 pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: scripts/setup gpu")
 
 ALL = ["qkv", "o", "gate_up", "down"]
+FP8 = ["fp8", "fp8-block"]
 BENCH = """
 sys.path.insert(0, str(Path(toolkit.__file__).resolve().parents[2] / "scripts"))
 from bench import matmuls, replay
@@ -22,7 +23,7 @@ of_all = matmuls.sizes_of
 # However they are cut, the products of all matrices take minutes to compile.
 matmuls.sizes_of = lambda model: [one for one in of_all(model) if one.role.value in {kept}]
 matmuls.reads = lambda device, stream, measure: [Ceiling("reads", 8e9, 2e3)]
-bench = matmuls.Bench(read_model(Path(sys.argv[1])), [{rows}], {cuts})
+bench = matmuls.Bench(read_model(Path(sys.argv[1])), [{rows}], {cuts}, forms={forms})
 print("\\n".join(matmuls.{table}(bench, [{rows}])))
 bench.close()
 """
@@ -31,7 +32,9 @@ bench.close()
 def test_each_matmul_is_timed_in_every_type(fake: Path, tmp_path: Path) -> None:
     """Its quantisation alone, too; four layers take a millisecond."""
     config = {**small_models.DENSE, "intermediate_size": 1024}
-    printed, log = run(fake, tmp_path, BENCH.format(cuts=False, table="table", rows=80, kept=ALL), config)
+    printed, log = run(
+        fake, tmp_path, BENCH.format(forms=FP8, cuts=False, table="table", rows=80, kept=ALL), config
+    )
     rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[2:]]
     assert [row[1] for row in rows] == [n for n in ("qkv", "o", "gate_up", "down", "all") for _ in range(3)]
     assert all(row[2:4] == ["fp8", "tiled_fp8_gemm of 64 columns, 1 splits"] for row in rows[1:12:3])
@@ -42,7 +45,9 @@ def test_each_matmul_is_timed_in_every_type(fake: Path, tmp_path: Path) -> None:
 
 def test_few_rows_are_not_quantised(fake: Path, tmp_path: Path) -> None:
     config = {**small_models.DENSE, "intermediate_size": 1024}
-    printed, _ = run(fake, tmp_path, BENCH.format(cuts=False, table="table", rows=20, kept=ALL), config)
+    printed, _ = run(
+        fake, tmp_path, BENCH.format(forms=FP8, cuts=False, table="table", rows=20, kept=ALL), config
+    )
     first, _, *rows = printed.splitlines()
     assert first == "reads alone: 4.00 TB/s"
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
@@ -50,12 +55,25 @@ def test_few_rows_are_not_quantised(fake: Path, tmp_path: Path) -> None:
     assert {row[5] for row in cells[:12]} == {"0.0"}
 
 
+def test_codes_of_few_rows_are_timed_in_both_forms(fake: Path, tmp_path: Path) -> None:
+    config = {**small_models.DENSE, "intermediate_size": 1024}
+    bench = BENCH.format(forms=["int4", "mxfp4"], cuts=False, table="table", rows=1, kept=["down"])
+    printed, log = run(fake, tmp_path, bench, config)
+    rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[2:5]]
+    assert [row[2] for row in rows] == ["bf16", "int4", "mxfp4"]
+    timed = [[op(call) for call in capture] for capture in all_captures(log)]
+    assert timed.count(["code_gemv"] * 4) == 2
+
+
 def test_products_in_fp8_are_timed_however_they_are_cut(fake: Path, tmp_path: Path) -> None:
     """down of 2048 columns has 16 stages of 128, of which a split has at least 8. Tiles of 176 columns are
     too wide for 80 rows to be worth a measurement."""
     config = {**small_models.DENSE, "intermediate_size": 2048}
     printed, log = run(
-        fake, tmp_path, BENCH.format(cuts=True, table="table_of_cuts", rows=80, kept=["down"]), config
+        fake,
+        tmp_path,
+        BENCH.format(forms=FP8, cuts=True, table="table_of_cuts", rows=80, kept=["down"]),
+        config,
     )
     rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
     down = [row for row in rows if row[1] == "down"]
@@ -75,7 +93,7 @@ def test_products_of_few_rows_are_timed_however_they_are_cut(fake: Path, tmp_pat
     printed, log = run(
         fake,
         tmp_path,
-        BENCH.format(cuts=True, table="table_of_cuts", rows=20, kept=["gate_up", "down"]),
+        BENCH.format(forms=FP8, cuts=True, table="table_of_cuts", rows=20, kept=["gate_up", "down"]),
         config,
     )
     rows = [[cell.strip() for cell in row.split("|")] for row in printed.splitlines()[1:]]
