@@ -1,16 +1,23 @@
 """A matmul of up to 8 rows whose weights stream through registers (kernels/ops/gemm/gemv.h), or those of
-four bits through shared memory (code_gemv.h)."""
+four bits through shared memory (code_gemv_sm90.h)."""
 
 from __future__ import annotations
 
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import HOPPER, Capability
-from gpu_backend.kernel_abi.code_gemv import CODE_GEMV_BYTES, CODE_GEMV_SUM_BYTES
+from gpu_backend.kernel_abi.code_gemv_sm90 import (
+    CODE_CHUNK,
+    CODE_GEMV_BYTES,
+    CODE_GEMV_COLUMNS,
+    CODE_GEMV_HELD_STAGES,
+    CODE_GEMV_SUM_BYTES,
+    CODE_SCALE_ALIGN,
+)
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_ROUND, GEMV_THREADS
 from gpu_backend.models.quantization import Codes, GroupForm
 from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import Launch
-from gpu_backend.ops.matrix import half_only
+from gpu_backend.ops.matrix import Matrix, half_only
 from gpu_backend.ops.operations import Epilogue, MatMul
 from gpu_backend.ops.weights import instance, lane_weights, weight_operand
 
@@ -45,18 +52,19 @@ class Gemv:
         chunk = 4 * lane_weights(op.weight)  # four lanes of a row
         if op.k % chunk:
             return f"k is {op.k}, no multiple of {chunk}"
+        if op.weight.groups and op.weight.scales and row_bytes(op.weight.scales) % CODE_SCALE_ALIGN:
+            return f"the scales of a row are no multiple of {CODE_SCALE_ALIGN} bytes"
         return "it multiplies x in halves" if op.x_scales else unfused(op)
 
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         half, epilogue = op.x.element.cpp, f"blink::{op.epilogue.value}"
         shared_bytes, kernel = 0, f"gemv_kernel<{instance(half, epilogue, '1', of=op.weight)}>"
         if isinstance(form := op.weight.scale_form, GroupForm):
-            shared_bytes, kernel = (
-                CODE_GEMV_BYTES,
-                f"code_gemv_kernel<{instance(half, epilogue, of=op.weight)}>",
-            )
+            held = "true" if op.k <= CODE_GEMV_HELD_STAGES * CODE_GEMV_COLUMNS else "false"
+            kernel = f"code_gemv_kernel<{instance(half, epilogue, held, of=op.weight)}>"
+            shared_bytes = CODE_GEMV_BYTES
             if form.codes is Codes.INT4:  # whose zeros the sums of x are multiplied by
-                shared_bytes += op.k // (4 * lane_weights(op.weight)) * CODE_GEMV_SUM_BYTES
+                shared_bytes += op.k // CODE_CHUNK * CODE_GEMV_SUM_BYTES
         tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.GATED else 16)
         grid = (min(tiles, GEMV_BLOCKS * target.blocks), 1, 1)
         return [
@@ -68,6 +76,10 @@ class Gemv:
                 shared_bytes=shared_bytes,
             ),
         ]
+
+
+def row_bytes(matrix: Matrix) -> int:
+    return matrix.columns * matrix.element.n_bytes
 
 
 def unfused(op: MatMul) -> str | None:

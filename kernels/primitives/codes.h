@@ -23,7 +23,7 @@
  * than 4.
  *
  * A weight is the half that is nearest to (code - zero) * scale, or to number * scale, which is exact with kFp4By32:
- * every kernel multiplies the same values, but for the GEMV of integers (kernels/ops/gemm/code_gemv.h), which
+ * every kernel multiplies the same values, but for the GEMV of integers (kernels/ops/gemm/code_gemv_sm90.h), which
  * multiplies the sums of a group by its scale, and rounds no weight.
  */
 #ifndef BLINK_PRIMITIVES_CODES_H

@@ -2,7 +2,7 @@
  *
  *   x  [m][n_in] half
  *   w  [n_out][n_in] half, or [2][n_out][n_in] for kEpilogueSilu: gate rows, then up rows; or fp8 with
- *      scales. code_gemv.h has codes of four bits
+ *      scales. code_gemv_sm90.h has codes of four bits
  *   y  [m][n_out]: kEpilogueHalf half; kEpilogueFloat fp32; kEpilogueAdd fp32, y += x w^T; kEpilogueSilu half,
  *      silu(x gate^T) * (x up^T)
  *

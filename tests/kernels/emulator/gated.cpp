@@ -4,7 +4,7 @@
 #include "weights.h"
 
 #include "kernels/ops/activation.h"
-#include "kernels/ops/gemm/code_gemv.h"
+#include "kernels/ops/gemm/code_gemv_sm90.h"
 #include "kernels/ops/gemm/gemv.h"
 #include "kernels/ops/gemm/tiled_gemm_sm90.h"
 #include "kernels/ops/moe/expert_gemv.h"
@@ -44,12 +44,14 @@ void emulate_gemv(const void* w, const void* scales, const Half* x, void* y, uin
     const auto matrix = weights_of<of()>(w, scales, form);
     with_output(output, [&](auto kind) {
       with_constant<1, 2>(groups, [&](auto n_groups) {
-        if (kIsCodes<of()>) emulator::dynamic_bytes = kCodeGemvBytes + n_in / kChunkWeights<of()> * kCodeGemvSumBytes;
+        if (kIsCodes<of()>) emulator::dynamic_bytes = kCodeGemvBytes + n_in / kCodeChunk * kCodeGemvSumBytes;
         launch({blocks}, kGemvThreads, [&] {
-          if constexpr (kIsCodes<of()>)
-            code_gemv_kernel<Half, kind(), of()>(matrix, x, y, m, n_in, n_out);
-          else
+          if constexpr (!kIsCodes<of()>)
             gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out);
+          else if (n_in <= kCodeGemvHeldStages * kCodeGemvColumns)
+            code_gemv_kernel<Half, kind(), true, of()>(matrix, x, y, m, n_in, n_out);
+          else
+            code_gemv_kernel<Half, kind(), false, of()>(matrix, x, y, m, n_in, n_out);
         });
         emulator::dynamic_bytes = emulator::kMostBytes;
       });

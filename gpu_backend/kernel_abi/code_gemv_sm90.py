@@ -1,0 +1,13 @@
+"""Generated from kernels/ops/gemm/code_gemv_sm90.h by scripts/generate_abi.py. Do not edit."""
+
+# fmt: off
+CODE_GEMV_COLUMNS = 2048
+CODE_GEMV_STAGES = 4
+CODE_GEMV_HELD_STAGES = 2
+CODE_CHUNK = 128
+CODE_CHUNKS = 16
+CODE_WARP_CHUNKS = 2
+CODE_SCALE_BYTES = 256
+CODE_GEMV_BYTES = 87040
+CODE_GEMV_SUM_BYTES = 128
+CODE_SCALE_ALIGN = 16
