@@ -151,10 +151,10 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
      (12, 320, 40, 2, 2, None),
      (1, 64, 16, 1, 1, ScaleForm.ROW), (3, 4672, 41, 1, 3, ScaleForm.ROW), (8, 704, 64, 1, 2, ScaleForm.ROW),
      (1, 4096, 136, 1, 2, ScaleForm.BLOCK), (8, 832, 264, 1, 5, ScaleForm.BLOCK),
-     (1, 128, 16, 1, 1, INT4), (3, 4736, 41, 1, 3, INT4), (8, 640, 40, 1, 2, INT4),
-     (4, 1024, 48, 1, 2, GroupForm(Codes.INT4, 32)), (8, 1152, 24, 1, 2, GroupForm(Codes.INT4, 128)),
-     (1, 4096, 41, 1, 2, GroupForm(Codes.INT4, 128)), (3, 128, 136, 1, 3, GroupForm(Codes.INT4, 128)),
-     (1, 4096, 40, 1, 2, FP4_32), (8, 640, 41, 1, 3, FP4_32), (2, 4224, 24, 1, 2, FP4_16),
+     (8, 256, 168, 1, 1, INT4), (3, 4864, 41, 1, 3, INT4), (8, 768, 40, 1, 2, INT4),
+     (4, 1024, 48, 1, 2, GroupForm(Codes.INT4, 32)), (8, 1536, 24, 1, 2, GroupForm(Codes.INT4, 128)),
+     (1, 4096, 41, 1, 2, GroupForm(Codes.INT4, 128)), (3, 512, 136, 1, 3, GroupForm(Codes.INT4, 128)),
+     (1, 2560, 136, 1, 1, FP4_32), (8, 512, 41, 1, 3, FP4_32), (2, 4224, 24, 1, 2, FP4_16),
      (5, 512, 48, 1, 1, FP4_16)],
 )  # fmt: skip
 def test_gemv(
@@ -167,7 +167,8 @@ def test_gemv(
     form: Form | None,
     output: str,
 ) -> None:
-    """Shares of k that are uneven, tiles that are not full, blocks with several tiles, padding rows of x."""
+    """Shares of k that are uneven, tiles that are not full, blocks with several tiles, padding rows of x. Of
+    codes, rows of one stage, of two and of more, the last with less for a warp, and more tiles than warps."""
     rows = 2 * n_out if output == "silu" else n_out
     x, w = random(m + 1, n_in), weights(random(rows, n_in, seed=1, scale=0.1), form)
     x[m] = NAN  # not read

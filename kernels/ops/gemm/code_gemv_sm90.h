@@ -4,10 +4,13 @@
  * Weights come through shared memory in stages: of the 16 rows of a tile up to 2,048 columns, and their scales. Bulk
  * copies bring them, one for each row of codes and of scales: copies by lanes would be 16 bytes long, or a word where
  * they are scales, and so many of them occupy the L1 that it delivers half of what memory has. Stages are on their way
- * across tiles and, before the predecessor has ended, across kernels. The warps take turns in asking for the stage
- * behind those that are on their way, when all warps have done with the stage whose place it takes.
+ * across tiles and, before the predecessor has ended, across kernels.
  *
- * A warp has 128 columns of each 1,024. Where a row has no more than two stages, each lane keeps its part of x.
+ * A warp has 128 columns of each 1,024. Where a row has no more than two stages, each lane keeps its part of x. No warp
+ * waits for all others: at the end of a tile each leaves its sums, and one, another for each tile, adds them up and
+ * stores the outputs. The warps take turns, too, in asking for the stage behind those that are on their way, when all
+ * have given back the stage whose place it takes. So none is further ahead of another than there are stages; and who
+ * stores a tile gives back its last stage behind that, so that as many tiles' sums have room (kCodeGemvSums).
  *
  * Numbers of e2m1 are converted to halves by the lane that reads them (weight_lanes.h). Of integers, the tensor
  * cores multiply the patterns, which are the codes plus the same number everywhere. Scale and zero are applied to the
@@ -20,18 +23,20 @@
 #define BLINK_OPS_GEMM_CODE_GEMV_SM90_H
 
 #include "gemv.h"
-#include "kernels/primitives/pipeline_state.h"
 
 #ifdef __CUDACC__
 
 namespace blink {
 
+constexpr uint32_t kCodeGemvWarps = 8;
+constexpr uint32_t kCodeGemvThreads = 32 * kCodeGemvWarps;
+constexpr uint32_t kCodeGemvBlocks = 2;     /* of a multiprocessor */
 constexpr uint32_t kCodeGemvColumns = 2048; /* of a stage, or what is left of a row */
 constexpr uint32_t kCodeGemvStages = 4;
 constexpr uint32_t kCodeGemvHeldStages = 2;                             /* of a row whose part of x a lane can keep */
 constexpr uint32_t kCodeChunk = 128;                                    /* columns that a warp multiplies at once */
 constexpr uint32_t kCodeChunks = kCodeGemvColumns / kCodeChunk;         /* of a stage */
-constexpr uint32_t kCodeWarpChunks = kCodeChunks / kGemvWarps;          /* a warp's of a stage */
+constexpr uint32_t kCodeWarpChunks = kCodeChunks / kCodeGemvWarps;      /* a warp's of a stage */
 constexpr uint32_t kCodeScaleBytes = 4 * kCodeGemvColumns / kCodeGroup; /* of a row of a stage, at most */
 
 /* Rows begin 16 bytes of the banks apart where eight lanes read 16 bytes of eight rows, and 64 where they read 64 bytes
@@ -41,15 +46,30 @@ struct CodeGemvStage {
   char rows[kGemvRows][kCodeGemvColumns / 2 + (Form == kInt4ByGroup ? 16 : 64)];
   char scales[kGemvRows][kCodeScaleBytes + 16];
 };
-constexpr uint32_t kCodeGemvBytes = 87040; /* of dynamic shared memory */
+/* Of dynamic shared memory: stages of numbers, and of integers, behind which the sums of x lie. */
+constexpr uint32_t kCodeGemvBytes = 87040, kCodeGemvIntegerBytes = 83968;
 static_assert(kCodeGemvStages * sizeof(CodeGemvStage<kFp4By32>) == kCodeGemvBytes &&
-                  sizeof(CodeGemvStage<kFp4By32>) >= sizeof(CodeGemvStage<kInt4ByGroup>),
+                  kCodeGemvStages * sizeof(CodeGemvStage<kInt4ByGroup>) == kCodeGemvIntegerBytes,
               "the host launches with so much");
 constexpr uint32_t kCodeGemvSumBytes = 128; /* of a chunk: the sums of 8 rows of x over each of up to 4 groups */
 constexpr uint32_t kCodeScaleAlign = 16;    /* the scales of a row are a multiple of so many bytes */
 
-struct CodeGemvBarriers {
-  uint64_t full[kCodeGemvStages], empty[kCodeGemvStages];
+constexpr uint32_t kCodeGemvSums = kCodeGemvStages; /* tiles whose sums have room: a row has one stage or more */
+
+/* Shared memory of the block beside its stages. */
+struct CodeGemvScratch {
+  GemvSums<1, kCodeGemvSums, kCodeGemvWarps> sums;
+  uint64_t full[kCodeGemvStages], empty[kCodeGemvStages], summed[kCodeGemvSums];
+
+  __device__ __forceinline__ void init() {
+    if (threadIdx.x == 0) {
+      for (uint32_t i = 0; i < kCodeGemvStages; ++i)
+        barrier_init(full + i), barrier_init_count(empty + i, kCodeGemvWarps);
+      for (uint32_t i = 0; i < kCodeGemvSums; ++i) barrier_init_count(summed + i, kCodeGemvWarps);
+      barrier_init_done();
+    }
+    __syncthreads();
+  }
 };
 
 /* The block's stages, in the order in which it takes them: those of its tiles, one tile after the other. */
@@ -58,74 +78,70 @@ struct CodeStages {
   using Tiles = GemvTiles<Half, Output, Form>;
   using Stage = CodeGemvStage<Form>;
   const Tiles& tiles;
-  CodeGemvBarriers& barriers;
+  CodeGemvScratch& scratch;
   Stage* stages;
-  uint32_t of_row;                                   /* stages that a row has */
-  uint32_t tile = blockIdx.x, of_tile = 0, next = 0; /* what is asked for next, and its place */
-  PipelineState taken;
+  uint32_t of_row;   /* stages that a row has */
+  uint32_t turn = 0; /* stages that the warp has given back */
 
-  __device__ __forceinline__ CodeStages(const Tiles& all, CodeGemvBarriers& of)
+  __device__ __forceinline__ CodeStages(const Tiles& all, CodeGemvScratch& of)
       : tiles(all),
-        barriers(of),
+        scratch(of),
         stages(reinterpret_cast<Stage*>(dynamic_shared())),
         of_row((all.n_in + kCodeGemvColumns - 1) / kCodeGemvColumns) {
-    if (threadIdx.x == 0) {
-      for (uint32_t i = 0; i < kCodeGemvStages; ++i)
-        barrier_init(barriers.full + i), barrier_init_count(barriers.empty + i, kGemvWarps);
-      barrier_init_done();
-    }
-    __syncthreads();
+    if (threadIdx.x >= 32) return;
 #pragma unroll 1
-    for (uint32_t i = 0; i < kCodeGemvStages; ++i) request(threadIdx.x < 32);
+    for (uint32_t i = 0; i < kCodeGemvStages; ++i) request(i);
   }
 
-  /* Waits for the next stage. */
+  /* Waits for the stage whose turn it is. */
   __device__ __forceinline__ const Stage& take() const {
-    barrier_wait(barriers.full + taken.index, taken.phase);
-    return stages[taken.index];
+    const uint32_t place = turn % kCodeGemvStages;
+    barrier_wait(scratch.full + place, turn / kCodeGemvStages % 2);
+    return stages[place];
   }
-  /* The warp has done with it. One of the warps, each in turn, asks for another in place of the stage before, with
-   * which the slowest warp has done long ago. `turn`: how many stages were taken before this one. */
-  __device__ __forceinline__ void give_back(uint32_t turn) {
+  /* The warp has done with it. One of the warps asks for another in place of the stage before, with which the slowest
+   * warp has done long ago. */
+  __device__ __forceinline__ void give_back() {
     __syncwarp(); /* every lane has read it */
-    if (threadIdx.x % 32 == 0) barrier_arrive(barriers.empty + taken.index);
-    if (turn) {
-      const bool asks = turn % kGemvWarps == threadIdx.x / 32 && tile < tiles.n_tiles;
-      if (asks) barrier_wait(barriers.empty + next, (turn - 1) / kCodeGemvStages % 2);
-      request(asks);
+    if (threadIdx.x % 32 == 0) barrier_arrive(scratch.empty + turn % kCodeGemvStages);
+    if (turn % kCodeGemvWarps == threadIdx.x / 32 && turn) {
+      barrier_wait(scratch.empty + (turn - 1) % kCodeGemvStages, (turn - 1) / kCodeGemvStages % 2);
+      request(turn - 1 + kCodeGemvStages);
     }
-    taken.next(kCodeGemvStages);
+    ++turn;
   }
 
  private:
-  /* Of the next stage, if there is one: by the warp that `asks`, of which half copies codes and half scales. */
-  __device__ __forceinline__ void request(bool asks) {
+  /* Of the stage of a turn, if there is one: by a warp, of which half copies codes and half scales. */
+  __device__ __forceinline__ void request(uint32_t of_turn) const {
+    const uint32_t tile = blockIdx.x + of_turn / of_row * gridDim.x, first = of_turn % of_row * kCodeGemvColumns;
     if (tile >= tiles.n_tiles) return;
-    if (asks) copy();
-    next = (next + 1) % kCodeGemvStages;
-    if (++of_tile == of_row) of_tile = 0, tile += gridDim.x;
-  }
-  __device__ __forceinline__ void copy() const {
-    const uint32_t first = of_tile * kCodeGemvColumns, n = min(kCodeGemvColumns, tiles.n_in - first);
-    const uint32_t unit_bytes = Form == kFp4By32 ? 1 : 4, n_scales = (n >> tiles.w.shift) * unit_bytes;
-    const uint32_t lane = threadIdx.x % 32, i = lane % kGemvRows;
-    uint64_t* const full = barriers.full + next;
+    const uint32_t n = min(kCodeGemvColumns, tiles.n_in - first), unit_bytes = Form == kFp4By32 ? 1 : 4;
+    const uint32_t n_scales = (n >> tiles.w.shift) * unit_bytes, lane = threadIdx.x % 32, i = lane % kGemvRows;
+    Stage& stage = stages[of_turn % kCodeGemvStages];
+    uint64_t* const full = scratch.full + of_turn % kCodeGemvStages;
     if (lane == 0) barrier_expect(full, kGemvRows * (n / 2 + n_scales));
     __syncwarp();
-    const uint64_t row = index(i);
+    const uint64_t row = index(tile, i);
     if (lane < kGemvRows) {
-      copy_bytes(stages[next].rows[i], tiles.w.codes + (row * tiles.n_in + first) / 2, n / 2, full);
+      copy_bytes(stage.rows[i], tiles.w.codes + (row * tiles.n_in + first) / 2, n / 2, full);
     } else {
       const uint64_t unit = row * (tiles.n_in >> tiles.w.shift) + (first >> tiles.w.shift);
-      copy_bytes(stages[next].scales[i], static_cast<const char*>(tiles.w.scales) + unit * unit_bytes, n_scales, full);
+      copy_bytes(stage.scales[i], static_cast<const char*>(tiles.w.scales) + unit * unit_bytes, n_scales, full);
     }
   }
-  /* Of row i of the tile in the matrix; past the end it is the last one again. */
-  __device__ __forceinline__ uint32_t index(uint32_t i) const {
+  /* Of row i of a tile in the matrix; past the end it is the last one again. */
+  __device__ __forceinline__ uint32_t index(uint32_t tile, uint32_t i) const {
     const uint32_t last = tiles.n_out - 1;
     if (Output != kEpilogueSilu) return min(last, tile * kGemvRows + i);
     return (i < 8 ? 0 : tiles.n_out) + min(last, tile * Tiles::kOutputs + i % 8);
   }
+};
+
+/* A warp's chunk of a stage: where its codes and scales are, and its number in the row, by which its sums of x lie. Of
+ * a chunk that the row does not have, x is zero, and codes and scales are those of one that it has. */
+struct CodeChunkPlace {
+  uint32_t in_stage, in_row;
 };
 
 /* How a kernel multiplies chunks: numbers. A lane has 32 neighbouring columns. */
@@ -139,10 +155,10 @@ struct CodeProduct {
 #pragma unroll
     for (uint32_t v = 0; v < kLaneVectors<Form>; ++v) x[0][v] = *reinterpret_cast<const uint4*>(row + 8 * v);
   }
-  /* `chunk`: of the stage. */
-  __device__ __forceinline__ void add(float (&acc)[4], const CodeGemvStage<Form>& stage, uint32_t chunk, const X& x,
-                                      uint32_t, bool) const {
-    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+  __device__ __forceinline__ void sum(uint32_t, const X&) const {}
+  __device__ __forceinline__ void add(float (&acc)[4], const CodeGemvStage<Form>& stage, const CodeChunkPlace& place,
+                                      const X& x) const {
+    const uint32_t r = threadIdx.x % 32 / 4, q = threadIdx.x % 4, chunk = place.in_stage;
     LaneChunk<Form> of;
     of.low = codes(stage, r, chunk, q), of.high = codes(stage, r + 8, chunk, q);
     of.low_scale = scale(stage, r, chunk, q), of.high_scale = scale(stage, r + 8, chunk, q);
@@ -169,25 +185,36 @@ template <typename Half, uint32_t Groups>
 struct IntegerProduct {
   using X = uint32_t[16];
   static constexpr uint32_t kPieces = 4 / Groups; /* of 32 columns, of a group */
+  static constexpr uint32_t kChunkSums = kCodeGemvSumBytes / sizeof(float2);
   float2* of_x; /* the sums of x over each chunk's groups, by the rows that lanes 0 to 3 have sums of */
 
   __device__ __forceinline__ IntegerProduct()
-      : of_x(reinterpret_cast<float2*>(reinterpret_cast<char*>(dynamic_shared()) + kCodeGemvBytes)) {}
+      : of_x(reinterpret_cast<float2*>(reinterpret_cast<char*>(dynamic_shared()) + kCodeGemvIntegerBytes)) {}
   static __device__ __forceinline__ uint32_t column() { return threadIdx.x % 4 * 2; }
   static __device__ __forceinline__ void load(X& x, const Half* row) {
 #pragma unroll
     for (uint32_t i = 0; i < 16; ++i) x[i] = *reinterpret_cast<const uint32_t*>(row + 8 * i);
   }
-  /* `chunk`: of the stage, whose first one is `before` in its row. `fresh`: x is the chunk's for the first time. */
-  __device__ __forceinline__ void add(float (&acc)[4], const CodeGemvStage<kInt4ByGroup>& stage, uint32_t chunk,
-                                      const X& x, uint32_t before, bool fresh) const {
-    const uint32_t lane = threadIdx.x % 32, r = lane / 4;
+  /* The sums over each group of the row's chunk, by the tensor cores, like the products that they are subtracted from.
+   */
+  __device__ __forceinline__ void sum(uint32_t in_row, const X& x) const {
+    const uint32_t one = pack<Half>(1.0f, 1.0f), ones[4] = {one, one, one, one}, lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t g = 0; g < Groups; ++g) {
+      float sums[4] = {};
+#pragma unroll
+      for (uint32_t i = 4 * g * kPieces; i < 4 * (g + 1) * kPieces; i += 2) mma(sums, ones, x[i], x[i + 1], Half());
+      if (lane < 4) of_x[in_row * kChunkSums + 4 * g + lane] = make_float2(sums[0], sums[1]);
+    }
+  }
+  __device__ __forceinline__ void add(float (&acc)[4], const CodeGemvStage<kInt4ByGroup>& stage,
+                                      const CodeChunkPlace& place, const X& x) const {
+    const uint32_t lane = threadIdx.x % 32, r = lane / 4, chunk = place.in_stage;
     const char* const from = stage.rows[lane % 8] + chunk * (kCodeChunk / 2) + lane / 8 * 16;
     uint32_t low[4], high[4]; /* a word of each 32 columns */
     load_matrices<false>(low, from);
     load_matrices<false>(high, from + 8 * sizeof stage.rows[0]);
-    float2* const sums = of_x + (before + chunk) * (kCodeGemvSumBytes / sizeof(float2));
-    if (fresh) sum_x(sums, x);
+    const float2* const sums = of_x + place.in_row * kChunkSums;
 #pragma unroll
     for (uint32_t g = 0; g < Groups; ++g) {
       float part[4] = {};
@@ -209,18 +236,6 @@ struct IntegerProduct {
   static __device__ __forceinline__ uint32_t scale(const CodeGemvStage<kInt4ByGroup>& stage, uint32_t r, uint32_t g) {
     return reinterpret_cast<const uint32_t*>(stage.scales[r])[g];
   }
-  /* By the tensor cores, like the products that they are subtracted from. */
-  static __device__ __forceinline__ void sum_x(float2* to, const X& x) {
-    const uint32_t one = pack<Half>(1.0f, 1.0f), ones[4] = {one, one, one, one}, lane = threadIdx.x % 32;
-#pragma unroll
-    for (uint32_t g = 0; g < Groups; ++g) {
-      float sums[4] = {};
-#pragma unroll
-      for (uint32_t i = 4 * g * kPieces; i < 4 * (g + 1) * kPieces; i += 2) mma(sums, ones, x[i], x[i + 1], Half());
-      if (lane < 4) to[4 * g + lane] = make_float2(sums[0], sums[1]);
-    }
-    __syncwarp();
-  }
   static __device__ __forceinline__ void add_scaled(float& first, float& second, float part, float next,
                                                     const float2& of_x, uint32_t raw) {
     const Half* scale_and_added = reinterpret_cast<const Half*>(&raw);
@@ -229,7 +244,7 @@ struct IntegerProduct {
   }
 };
 
-/* The lane's part of x, of a row's chunks that are the warp's; of those that a row does not have, the last one's. */
+/* The lane's part of x: of the row's chunks that are the warp's. */
 template <typename Product, typename Half>
 struct CodeInput {
   using X = typename Product::X;
@@ -239,81 +254,111 @@ struct CodeInput {
   /* What is computed for rows past the end is not stored. */
   __device__ __forceinline__ CodeInput(const Half* x, uint32_t m, uint32_t n_in)
       : row(x + uint64_t(min(m - 1, threadIdx.x % 32 / 4)) * n_in + Product::column()), n_chunks(n_in / kCodeChunk) {}
-  __device__ __forceinline__ void load(X (&x)[kCodeWarpChunks], uint32_t stage) const {
-#pragma unroll
-    for (uint32_t i = 0; i < kCodeWarpChunks; ++i)
-      Product::load(x[i], row + min(n_chunks - 1, stage * kCodeChunks + own_chunk(i)) * kCodeChunk);
+  /* The warp's chunk i of a stage. */
+  __device__ __forceinline__ CodeChunkPlace place(uint32_t stage, uint32_t i) const {
+    const uint32_t chunk = i * kCodeGemvWarps + threadIdx.x / 32, in_row = stage * kCodeChunks + chunk;
+    return {in_row < n_chunks ? chunk : 0, in_row};
   }
-  static __device__ __forceinline__ uint32_t own_chunk(uint32_t i) { return i * kGemvWarps + threadIdx.x / 32; }
+  __device__ __forceinline__ void load(X (&x)[kCodeWarpChunks], uint32_t stage) const {
+    const bool whole = (stage + 1) * kCodeChunks <= n_chunks; /* of all warps alike: a cheap branch */
+#pragma unroll
+    for (uint32_t i = 0; i < kCodeWarpChunks; ++i) {
+      const uint32_t in_row = place(stage, i).in_row;
+      if (whole) {
+        Product::load(x[i], row + in_row * kCodeChunk);
+      } else {
+        memset(&x[i], 0, sizeof x[i]);
+        if (in_row < n_chunks) Product::load(x[i], row + in_row * kCodeChunk);
+      }
+    }
+  }
 };
+
+/* The end of the block's n-th tile, by each warp with its sums. */
+template <typename Half, int Output, ScaleForm Form>
+__device__ __forceinline__ void end_code_tile(CodeGemvScratch& scratch, const GemvTiles<Half, Output, Form>& tiles,
+                                              const float (&acc)[4], uint32_t n, void* y, uint32_t m) {
+  constexpr uint32_t kOutputs = GemvTiles<Half, Output, Form>::kOutputs;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, buffer = n % kCodeGemvSums;
+  scratch.sums.part[buffer][warp][0][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
+  __syncwarp(); /* all lanes have written */
+  if (lane == 0) barrier_arrive(scratch.summed + buffer);
+  if (n % kCodeGemvWarps != warp) return;
+  barrier_wait(scratch.summed + buffer, n / kCodeGemvSums % 2);
+#pragma unroll 1
+  for (uint32_t e = lane; e < m * kOutputs; e += 32) {
+    const uint32_t o = e % kOutputs, column = e / kOutputs, out = (blockIdx.x + n * gridDim.x) * kOutputs + o;
+    if (out < tiles.n_out)
+      store_gemv<Half, Output>(scratch.sums, buffer, y, o, column, uint64_t(column) * tiles.n_out + out,
+                               OutputScales{1.0f, 1.0f});
+  }
+}
 
 /* All tiles of a block. `Held`: a lane keeps its part of x. */
 template <typename Product, bool Held, typename Half, int Output, ScaleForm Form>
-__device__ __forceinline__ void multiply_code_tiles(GemvSums<1>& sums, const GemvTiles<Half, Output, Form>& tiles,
+__device__ __forceinline__ void multiply_code_tiles(const GemvTiles<Half, Output, Form>& tiles,
                                                     CodeStages<Half, Output, Form>& stages, const Half* x, void* y,
                                                     uint32_t m) {
-  constexpr uint32_t kOutputs = GemvTiles<Half, Output, Form>::kOutputs, kKept = Held ? kCodeGemvHeldStages : 1;
-  using Input = CodeInput<Product, Half>;
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_out = tiles.n_out;
+  constexpr uint32_t kKept = Held ? kCodeGemvHeldStages : 1;
   const Product product;
-  const Input input(x, m, tiles.n_in);
+  const CodeInput<Product, Half> input(x, m, tiles.n_in);
   typename Product::X part[kKept][kCodeWarpChunks];
+  const auto load = [&](uint32_t s, bool fresh) { /* `fresh`: a stage of the first tile, whose sums of x are wanted */
+                                                  auto& of = part[Held ? s : 0];
+                                                  input.load(of, s);
+                                                  if (!fresh) return;
+#pragma unroll
+                                                  for (uint32_t i = 0; i < kCodeWarpChunks; ++i)
+                                                    product.sum(input.place(s, i).in_row, of[i]);
+                                                  __syncwarp(); /* the warp's sums are there */
+  };
   if (Held) {
 #pragma unroll
-    for (uint32_t s = 0; s < kKept; ++s) input.load(part[s], s);
+    for (uint32_t s = 0; s < kKept; ++s)
+      if (s < stages.of_row) load(s, true);
   }
-  uint32_t buffer = 0, turn = 0;
-  for (uint32_t tile = blockIdx.x; tile < tiles.n_tiles; tile += gridDim.x, buffer ^= 1) {
+  for (uint32_t n = 0; blockIdx.x + n * gridDim.x < tiles.n_tiles; ++n) {
     float acc[4] = {};
-    const auto multiply = [&](uint32_t s, typename Product::X(&of)[kCodeWarpChunks]) {
-      if (!Held) input.load(of, s);
+    const auto multiply = [&](uint32_t s) {
+      if (!Held) load(s, n == 0);
       const CodeGemvStage<Form>& stage = stages.take();
 #pragma unroll
-      for (uint32_t i = 0; i < kCodeWarpChunks; ++i) {
-        const uint32_t chunk = Input::own_chunk(i), before = s * kCodeChunks;
-        if (before + chunk < input.n_chunks) product.add(acc, stage, chunk, of[i], before, tile == blockIdx.x);
-      }
-      stages.give_back(turn++);
+      for (uint32_t i = 0; i < kCodeWarpChunks; ++i) product.add(acc, stage, input.place(s, i), part[Held ? s : 0][i]);
+      if (s + 1 == stages.of_row) end_code_tile(stages.scratch, tiles, acc, n, y, m);
+      stages.give_back();
     };
     if constexpr (Held) {
 #pragma unroll
       for (uint32_t s = 0; s < kKept; ++s)
-        if (s < stages.of_row) multiply(s, part[s]);
+        if (s < stages.of_row) multiply(s);
     } else {
 #pragma unroll 1
-      for (uint32_t s = 0; s < stages.of_row; ++s) multiply(s, part[0]);
-    }
-    sums.part[buffer][warp][0][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
-    __syncthreads(); /* also: all have read the other buffer's sums */
-    for (uint32_t e = threadIdx.x; e < m * kOutputs; e += kGemvThreads) {
-      const uint32_t o = e % kOutputs, column = e / kOutputs, out = tile * kOutputs + o;
-      if (out < n_out)
-        store_gemv<Half, Output>(sums, buffer, y, o, column, uint64_t(column) * n_out + out, OutputScales{1.0f, 1.0f});
+      for (uint32_t s = 0; s < stages.of_row; ++s) multiply(s);
     }
   }
 }
 
-/* grid (at most the tiles), block (kGemvThreads), kCodeGemvBytes of shared memory and of integers kCodeGemvSumBytes for
- * each chunk of a row; m at most 8, n_in a multiple of kCodeChunk, of which no row's scales are but a multiple of
- * kCodeScaleAlign bytes. `Held`: n_in is at most kCodeGemvHeldStages * kCodeGemvColumns. Blocks take tiles blockIdx.x,
- * blockIdx.x + gridDim.x, ... */
+/* grid (at most the tiles), block (kCodeGemvThreads), kCodeGemvBytes of shared memory, or of integers
+ * kCodeGemvIntegerBytes and kCodeGemvSumBytes for each chunk of a row's stages; m at most 8, n_in a multiple of
+ * kCodeChunk, and the bytes of a row's scales one of kCodeScaleAlign. `Held`: n_in is at most kCodeGemvHeldStages *
+ * kCodeGemvColumns. Blocks take tiles blockIdx.x, blockIdx.x + gridDim.x, ... */
 template <typename Half, int Output, bool Held, ScaleForm Form>
-__global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
+__global__ void __launch_bounds__(kCodeGemvThreads, kCodeGemvBlocks)
     code_gemv_kernel(CodeMatrix w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out) {
-  __shared__ GemvSums<1> sums;
-  __shared__ CodeGemvBarriers barriers;
+  __shared__ CodeGemvScratch scratch;
   allow_successor();
+  scratch.init();
   const GemvTiles<Half, Output, Form> tiles(w, n_in, n_out);
-  CodeStages<Half, Output, Form> stages(tiles, barriers);
+  CodeStages<Half, Output, Form> stages(tiles, scratch);
   wait_for_predecessor();
   if constexpr (Form != kInt4ByGroup)
-    multiply_code_tiles<CodeProduct<Half, Form>, Held>(sums, tiles, stages, x, y, m);
+    multiply_code_tiles<CodeProduct<Half, Form>, Held>(tiles, stages, x, y, m);
   else if (w.shift == 7) /* groups of 128, 64 and 32 columns */
-    multiply_code_tiles<IntegerProduct<Half, 1>, Held>(sums, tiles, stages, x, y, m);
+    multiply_code_tiles<IntegerProduct<Half, 1>, Held>(tiles, stages, x, y, m);
   else if (w.shift == 6)
-    multiply_code_tiles<IntegerProduct<Half, 2>, Held>(sums, tiles, stages, x, y, m);
+    multiply_code_tiles<IntegerProduct<Half, 2>, Held>(tiles, stages, x, y, m);
   else
-    multiply_code_tiles<IntegerProduct<Half, 4>, Held>(sums, tiles, stages, x, y, m);
+    multiply_code_tiles<IntegerProduct<Half, 4>, Held>(tiles, stages, x, y, m);
 }
 
 }  // namespace blink

@@ -99,26 +99,26 @@ struct GemvTiles {
   }
 };
 
-/* What the warps of a block add up: the fragments of each. */
-template <int Groups>
+/* What the warps of a block add up: the fragments of each, of several tiles in turn. */
+template <int Groups, uint32_t Buffers = 2, uint32_t Warps = kGemvWarps>
 struct GemvSums {
-  float4 part[2][kGemvWarps][Groups][32];
+  float4 part[Buffers][Warps][Groups][32];
 
   /* Row `row` of the tile for row `column` of x. */
   __device__ __forceinline__ float total(uint32_t buffer, uint32_t row, uint32_t column) const {
     const uint32_t group = column / 8, lane = row % 8 * 4 + column % 8 / 2, e = row / 8 * 2 + column % 2;
     float sum = 0.0f;
 #pragma unroll
-    for (uint32_t warp = 0; warp < kGemvWarps; ++warp)
+    for (uint32_t warp = 0; warp < Warps; ++warp)
       sum += reinterpret_cast<const float*>(&part[buffer][warp][group][lane])[e];
     return sum;
   }
 };
 
 /* Writes output `tile * kOutputs + o` for row `column` of x. */
-template <typename Half, int Output, int Groups>
-__device__ __forceinline__ void store_gemv(const GemvSums<Groups>& sums, uint32_t buffer, void* y, uint32_t o,
-                                           uint32_t column, uint64_t at, const OutputScales& scale) {
+template <typename Half, int Output, typename Sums>
+__device__ __forceinline__ void store_gemv(const Sums& sums, uint32_t buffer, void* y, uint32_t o, uint32_t column,
+                                           uint64_t at, const OutputScales& scale) {
   const float sum = scale.low * sums.total(buffer, o, column);
   if (Output == kEpilogueHalf) from_float(sum, static_cast<Half*>(y) + at);
   if (Output == kEpilogueFloat) static_cast<float*>(y)[at] = sum;

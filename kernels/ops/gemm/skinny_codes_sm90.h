@@ -32,8 +32,10 @@ struct SkinnyUnits {
 /* The scales of what a warp converts, in shared memory: of the panel that it multiplies, and of one or more
  * that follow. Matrices of other forms have none.
  *
- * Four lanes have the same rows r and r + 8, and need four units in a turn: of both rows, at both groups of 32 columns.
- * Each lane copies one of them, and reads all four with one load. Of kFp4By32, whose units are bytes, a lane copies the
+ * Four lanes have the same rows r and r + 8, and need four units in a turn: of both rows, at both groups of 32 columns,
+ * which a lane reads with one load. They are copied row by row: neighbouring lanes copy a row's units of all turns,
+ * which lie in one sector of memory or two. By turns, each lane its own, the same sectors would be read in each turn,
+ * and L1 would be busier with scales than with anything else. Of kFp4By32, whose units are bytes, a lane copies the
  * aligned word that has the unit in it. The last word may reach up to 3 bytes beyond the matrix, but not beyond what
  * the driver maps: an allocation begins at a multiple of 256 bytes (gpu_backend/cuda/memory.py), and words are aligned.
  */
@@ -53,6 +55,8 @@ struct SkinnyScales<Form, Split, Output, true> {
   static constexpr uint32_t kPanels = Split::kTurnGroups > 1 ? 4 : 2; /* that there is room for */
   static constexpr uint32_t kBytes = Split::kRowGroups * Split::kTiles * kPanels * kSkinnyScaleBytes;
   static constexpr bool kInBytes = Form == kFp4By32;
+  static constexpr uint32_t kRowLanes = 2 * kTurns,
+                            kRows = 32 / kRowLanes; /* that copy a row's units, and rows at once */
   static_assert(Split::kConsumers / 32 * kPanels * kWords * sizeof(uint32_t) == kBytes, "its warps fill it");
 
   const SkinnyWeightRows<Output>& weights;
@@ -61,9 +65,9 @@ struct SkinnyScales<Form, Split, Output, true> {
   uint32_t now = 0;           /* the place of the panel that is read next, in panels */
   uint32_t tile = blockIdx.y; /* of the panel that is copied next, as the warpgroup's first column k of it */
   uint32_t k;
-  uint32_t left;                  /* panels of the tile, that one too */
-  const char* row[Split::kTiles]; /* the first unit of each row of which the lane copies units */
-  uint32_t order;                 /* kInBytes: how the units of rows r and r + 8 lie in their words */
+  uint32_t left;                       /* panels of the tile, that one too */
+  uint32_t row[Split::kTiles][kTurns]; /* of the matrix, of which the lane copies a unit in each of a panel's copies */
+  uint32_t order;                      /* kInBytes: how the units of rows r and r + 8 lie in their words */
 
   __device__ __forceinline__ SkinnyScales(const SkinnyWeightRows<Output>& weights, const SkinnyFactors<Form>& factors,
                                           char* place)
@@ -116,10 +120,14 @@ struct SkinnyScales<Form, Split, Output, true> {
   __device__ __forceinline__ void copy(uint32_t to) {
     const SkinnyParams& params = weights.params;
     if (tile < params.n_tiles) {
+      const uint32_t unit_of_row = threadIdx.x % kRowLanes, turn = unit_of_row / 2;
+      uint32_t* const first = at + to * kWords + turn * kSkinnyTurnScales + own_row() * 4 + unit_of_row % 2;
 #pragma unroll
-      for (uint32_t i = 0; i < kAll; ++i)
-        copy_scales(at + to * kWords + i * kSkinnyTurnScales + threadIdx.x % 32,
-                    unit(i / kTurns, k + i % kTurns * kSkinnyCodeTurn));
+      for (uint32_t i = 0; i < kAll; ++i) {
+        const uint32_t t = i / kTurns, r = i % kTurns * kRows;
+        copy_scales(first + t * kTurns * kSkinnyTurnScales + r % 8 * 4 + r / 8 * 2,
+                    unit(row[t][i % kTurns], k + turn * kSkinnyCodeTurn + unit_of_row % 2 * kCodeGroup));
+      }
       k += kSkinnyCodePanel;
       if (--left == 0) {
         tile += gridDim.y, k = first_column(), left = params.share * params.panels;
@@ -128,24 +136,25 @@ struct SkinnyScales<Form, Split, Output, true> {
     }
     commit_copies();
   }
+  static __device__ __forceinline__ uint32_t own_row() { return threadIdx.x % 32 / kRowLanes; }
   __device__ __forceinline__ void find_rows() {
-    const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (uint32_t t = 0; t < Split::kTiles; ++t) {
-      const uint32_t r = 64 * Split::rows(t) + threadIdx.x % kWarpgroup / 32 * 16 + lane / 4 + lane % 4 / 2 * 8;
-      row[t] = static_cast<const char*>(codes.scales) +
-               uint64_t(weights.index(tile, r)) * n_units() * (kInBytes ? 1 : sizeof(uint32_t));
-    }
+    for (uint32_t t = 0; t < Split::kTiles; ++t)
+#pragma unroll
+      for (uint32_t i = 0; i < kTurns; ++i) {
+        const uint32_t r = threadIdx.x % kWarpgroup / 32 * 16 + i * kRows + own_row();
+        row[t][i] = weights.index(tile, 64 * Split::rows(t) + r);
+      }
   }
-  /* The word with the lane's unit of its row in a turn from column `k` on. Behind the last column x is zero, and any
-   * scales of the matrix will do. */
-  __device__ __forceinline__ const uint32_t* unit(uint32_t t, uint32_t k) const {
-    const uint32_t i = (k + threadIdx.x % 2 * kCodeGroup) >> codes.shift, n = n_units();
+  /* The word with the unit of a row at column `k`. Behind the last column x is zero, and any scales of the matrix will
+   * do. */
+  __device__ __forceinline__ const uint32_t* unit(uint32_t row, uint32_t k) const {
+    const uint32_t i = k >> codes.shift, n = n_units();
     if constexpr (kInBytes) {
-      const char* at = row[t] + (i < n ? i : max(n, 4u) - 4);
+      const char* at = static_cast<const char*>(codes.scales) + uint64_t(row) * n + (i < n ? i : max(n, 4u) - 4);
       return reinterpret_cast<const uint32_t*>(at - reinterpret_cast<uint64_t>(at) % 4);
     } else {
-      return reinterpret_cast<const uint32_t*>(row[t]) + min(i, n - 1);
+      return static_cast<const uint32_t*>(codes.scales) + uint64_t(row) * n + min(i, n - 1);
     }
   }
 };

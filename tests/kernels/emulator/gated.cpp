@@ -44,8 +44,11 @@ void emulate_gemv(const void* w, const void* scales, const Half* x, void* y, uin
     const auto matrix = weights_of<of()>(w, scales, form);
     with_output(output, [&](auto kind) {
       with_constant<1, 2>(groups, [&](auto n_groups) {
-        if (kIsCodes<of()>) emulator::dynamic_bytes = kCodeGemvBytes + n_in / kCodeChunk * kCodeGemvSumBytes;
-        launch({blocks}, kGemvThreads, [&] {
+        const uint32_t stages = (n_in + kCodeGemvColumns - 1) / kCodeGemvColumns;
+        if (kIsCodes<of()>)
+          emulator::dynamic_bytes =
+              of() == kInt4ByGroup ? kCodeGemvIntegerBytes + stages * kCodeChunks * kCodeGemvSumBytes : kCodeGemvBytes;
+        launch({blocks}, kIsCodes<of()> ? kCodeGemvThreads : kGemvThreads, [&] {
           if constexpr (!kIsCodes<of()>)
             gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out);
           else if (n_in <= kCodeGemvHeldStages * kCodeGemvColumns)
