@@ -28,15 +28,16 @@ class _Choice:
 
 class Answer:
     """Filled by the event loop's thread; `take` may be called by another. `on_news` is called whenever there
-    is more, by the former.
+    is more, by the former. None: nobody takes anything before the end.
     """
 
     def __init__(
-        self, request_id: str, params: SamplingParams, on_news: Callable[[], None] = lambda: None
+        self, request_id: str, params: SamplingParams, on_news: Callable[[], None] | None = None
     ) -> None:
         self.request_id = request_id
         self._params = params
-        self._on_news = on_news
+        self._on_news = on_news or (lambda: None)
+        self.is_streamed = on_news is not None
         self._lock = threading.Lock()
         self._choices = [_Choice() for _ in range(params.n)]
         self._prompt: str | None = None

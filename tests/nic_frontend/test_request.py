@@ -10,7 +10,8 @@ import pytest
 
 from nic_frontend.api.schema.generation import Generation
 from nic_frontend.api.schema.rows import descriptor_values
-from nic_frontend.ring.request import Mailbox, Request, Sampling
+from nic_frontend.errors import ApiError, unavailable
+from nic_frontend.ring.request import PATIENCE, Arrival, Mailbox, PatientMailbox, Request, Sampling
 from ringbuffer import abi
 
 SAMPLING = Sampling(
@@ -60,3 +61,41 @@ def test_a_field_too_many_or_too_few_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(abi, "Descriptor", np.dtype(known[1:]))
     with pytest.raises(KeyError, match="sequence"):
         written()
+
+
+def test_a_patient_handler_is_woken_by_the_end_or_by_many_tokens() -> None:
+    async def work() -> None:
+        mailbox = PatientMailbox(1)
+        first, second = (Request(i, np.arange(4, dtype=np.uint32), SAMPLING, mailbox, 0.0) for i in range(2))
+
+        async def taken_after(*arrivals: Arrival) -> list[tuple[int, list[int], int | None]] | None:
+            """None: the handler was not woken."""
+            for arrival in arrivals:
+                mailbox.put(arrival)
+                await asyncio.sleep(0)
+            if not taking.done():
+                return None
+            return [(arrival.request.index, arrival.tokens, arrival.reason) for arrival in await taking]
+
+        taking = asyncio.ensure_future(mailbox.take())
+        await asyncio.sleep(0)
+        assert await taken_after(Arrival(first, [1], None), Arrival(first, [2], None)) is None
+        told = np.zeros((1, 1), np.uint64)
+        assert await taken_after(Arrival(second, [3], None), Arrival(second, [4], None, told)) is None
+        ended = await taken_after(Arrival(first, [5], None), Arrival(first, [6], abi.Reason.EOS))
+        assert ended == [
+            (0, [1, 2], None), (1, [3], None), (1, [4], None), (0, [5], None), (0, [6], abi.Reason.EOS),
+        ]  # fmt: skip
+        taking = asyncio.ensure_future(mailbox.take())
+        await asyncio.sleep(0)
+        tokens = list(range(PATIENCE))
+        assert await taken_after(*(Arrival(second, [token], None) for token in tokens[:-1])) is None
+        assert await taken_after(Arrival(second, tokens[-1:], None)) == [(1, tokens, None)]
+        taking = asyncio.ensure_future(mailbox.take())
+        await asyncio.sleep(0)
+        mailbox.put(Arrival(second, [7], None))
+        mailbox.fail(unavailable("it is gone"))
+        with pytest.raises(ApiError, match="it is gone"):
+            await taking
+
+    asyncio.run(work())

@@ -120,6 +120,30 @@ def test_text_ends_before_a_stop_string(
     assert llm.generate("x", silent, use_tqdm=False)[0].outputs[0].text == ""
 
 
+@pytest.mark.parametrize("logprobs", [None, 0])
+def test_several_long_answers_are_whole(
+    start_backend: StartBackend, make_llm: MakeLLM, logprobs: int | None
+) -> None:
+    params = SamplingParams(max_tokens=300, n=3, logprobs=logprobs)
+    (output,) = make_llm(start_backend()).generate(PROMPT, params, use_tqdm=False)
+    texts = {choice.text for choice in output.outputs}
+    assert tokens_of(output) == [[4 + i % 256 for i in range(300)]] * 3
+    assert len(texts) == 1
+    assert all(texts)
+    if logprobs is not None:
+        assert [len(choice.logprobs or ()) for choice in output.outputs] == [300] * 3
+
+
+def test_a_stop_string_ends_what_is_computed(start_backend: StartBackend, make_llm: MakeLLM) -> None:
+    backend = start_backend(step_s=0.005)
+    llm = make_llm(backend)
+    (plain,) = llm.generate(PROMPT, SamplingParams(max_tokens=10), use_tqdm=False)
+    began = time.monotonic()
+    llm.generate(PROMPT, SamplingParams(max_tokens=500, stop=plain.outputs[0].text[3:6]), use_tqdm=False)
+    wait_until(lambda: backend.open_rows() == 0)
+    assert time.monotonic() - began < 500 * 0.005 / 2
+
+
 def test_log_probabilities(start_backend: StartBackend, make_llm: MakeLLM) -> None:
     params = SamplingParams(max_tokens=2, logprobs=2, prompt_logprobs=1)
     llm = make_llm(start_backend())
