@@ -13,10 +13,10 @@ class Need(NamedTuple):
     outputs: int
 
     def plus(self, other: Need) -> Need:
-        return Need(*(a + b for a, b in zip(self, other, strict=True)))
+        return Need(self.slots + other.slots, self.prompts + other.prompts, self.outputs + other.outputs)
 
     def minus(self, other: Need) -> Need:
-        return Need(*(a - b for a, b in zip(self, other, strict=True)))
+        return Need(self.slots - other.slots, self.prompts - other.prompts, self.outputs - other.outputs)
 
     def within(self, other: Need) -> bool:
         return all(a <= b for a, b in zip(self, other, strict=True))

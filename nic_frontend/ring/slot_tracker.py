@@ -155,12 +155,8 @@ class SlotTracker:
         """
         if taken := self.take(sizes, client):
             return taken
-        need = wanted = self.need(sizes)
-        for other in self._waiting:
-            wanted = wanted.plus(other.need)
-        if timeout_s is not None and (
-            timeout_s <= 0 or not wanted.within(self._unused().plus(self._releasing))
-        ):
+        need = self.need(sizes)
+        if timeout_s is not None and (timeout_s <= 0 or not self._suffices(need)):
             return []
         waiter = Waiter(sizes, client, need, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
@@ -172,6 +168,12 @@ class SlotTracker:
                     self.put_back(slot)
             raise
         return self._leave(waiter)
+
+    def _suffices(self, need: Need) -> bool:
+        """Whether there is room, for those who wait already as well, when all that ends is released."""
+        for other in self._waiting:
+            need = need.plus(other.need)
+        return need.within(self._unused().plus(self._releasing))
 
     def _leave(self, waiter: Waiter) -> list[int]:
         """The end of a wait: what it was given. Whoever waited behind it may have its turn now."""
