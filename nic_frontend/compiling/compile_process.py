@@ -33,7 +33,7 @@ from nic_frontend.compiling.protocol import (
 from nic_frontend.grammar.compiler import compiled
 from nic_frontend.grammar.refusal import LONE_SURROGATE, GrammarRefused, GrammarTooSlow, OutOfTime
 from nic_frontend.grammar.spelling import SpecialTexts
-from nic_frontend.processes.confined import be_quiet, confine
+from nic_frontend.processes.confined import be_quiet, confine, outlive_signals_to_all
 from nic_frontend.processes.frames import Frames, framed
 
 READ_BYTES = 1 << 18
@@ -133,7 +133,7 @@ def main() -> None:
     descriptor, memory_bytes = map(int, sys.argv[1:])
     confine(memory_bytes)
     be_quiet()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the frontend's, which ends in order
+    outlive_signals_to_all()
     connection = socket.socket(fileno=descriptor)
     frames = Frames(sys.maxsize)
     compiler: Compiler | None = None

@@ -144,9 +144,8 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it has only closed its socket
             wait = functools.partial(process.wait, END_S)
             status = await asyncio.get_running_loop().run_in_executor(None, wait)
-        why = TOO_SLOW if status == -signal.SIGPROF else "it takes too much memory, or too deep a stack"
         self._ending = None
-        self._end(why, status not in OUTSIDE)
+        self._end(_why(status), status not in OUTSIDE)
 
     def _watch(self, seconds: float) -> None:
         self._stop_watching()
@@ -162,6 +161,13 @@ class Worker:
         on_end = self.on_end
         self.kill()
         on_end(why, to_blame)
+
+
+def _why(status: int) -> str:
+    """What a process has ended of, by its exit status."""
+    if status in OUTSIDE:
+        return f"somebody else ended it ({signal.Signals(-status).name})"
+    return TOO_SLOW if status == -signal.SIGPROF else "it takes too much memory, or too deep a stack"
 
 
 def _spawned(arguments: Sequence[str], theirs: socket.socket) -> subprocess.Popen[bytes]:

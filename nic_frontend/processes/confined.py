@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -43,6 +44,14 @@ def confine(memory_bytes: int) -> None:
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))
     ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def outlive_signals_to_all() -> None:
+    """Ctrl-C, `timeout` and service managers signal every process of a group. The frontend ends in order, and
+    may need this process until it closes its socket.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def be_quiet() -> None:

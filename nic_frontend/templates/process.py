@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import msgspec
 
 from nic_frontend.errors import ApiError
-from nic_frontend.processes.confined import be_quiet, confine
+from nic_frontend.processes.confined import be_quiet, confine, outlive_signals_to_all
 from nic_frontend.processes.frames import Frames, framed
 from nic_frontend.templates.chat_template import ChatTemplate, read_source
 from nic_frontend.templates.forms import TemplateForms
@@ -72,7 +72,7 @@ def run(load: Callable[[Task], Prompts]) -> None:
     """Renders until the frontend closes the socket. `load` confines this process, too."""
     descriptor, directory, chat_template, most_text, memory_bytes, patience_s = sys.argv[1:]
     be_quiet()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the frontend's, which ends in order
+    outlive_signals_to_all()
     connection = socket.socket(fileno=int(descriptor))
     frames = Frames(sys.maxsize)
     chosen = Path(chat_template) if chat_template else None

@@ -16,7 +16,7 @@ from frontend_process import Process
 from harness import StartBackend, StartFrontend, wait_until
 from limits import WAIT_S
 from mock_backend import MockBackend
-from process_state import stop
+from process_state import children, stop
 from sse import parse
 
 from ringbuffer import abi
@@ -55,6 +55,29 @@ def test_sigterm_lets_streams_finish(
     log = frontend.end()
     assert frontend.process.returncode == 0, log
     assert int(backend.region.leases["word"][0]) == 0
+
+
+@pytest.mark.slow
+def test_sigterm_to_its_whole_group_is_told_of_no_grammar(
+    start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
+) -> None:
+    """As `timeout` sends it: the processes that compile grammars serve on until the frontend ends."""
+    backend = start_backend(step_s=0.01)
+    processes.append(frontend := Process(backend, model_dir, port))
+    frontend.wait_ready()
+    url, body = f"{frontend.url}/v1/completions", {"prompt": "x", "max_tokens": 100, "stream": True}
+    chosen = {"prompt": "x", "max_tokens": 1, "structured_outputs": {"choice": ["a"]}}
+    assert httpx.post(url, json=chosen, timeout=WAIT_S).status_code == 200
+    backend.stalled.set()
+    with httpx.stream("POST", url, json=body, timeout=WAIT_S) as response:
+        for pid in [*children(frontend.process.pid), frontend.process.pid]:
+            os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: refuses(frontend.url))
+        backend.stalled.clear()
+        assert len(parse(response.read().decode())) == 100
+    log = frontend.end()
+    assert frontend.process.returncode == 0, log
+    assert "given up" not in log
 
 
 @pytest.mark.alone
