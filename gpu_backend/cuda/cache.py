@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpu_backend.messages import say
+
+WAIT_S = 120.0  # for an entry that somebody else makes
+POLL_S = 0.05
+LOCK_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def cache_directory() -> Path:
@@ -46,6 +53,32 @@ def store(path: Path, entry: bytes) -> bool:
         Path(file.name).replace(path)
         return True
     return False
+
+
+@contextlib.contextmanager
+def making(path: Path) -> Iterator[None]:
+    """Who makes an entry does it in here, and looks first whether it is there: while another process makes
+    the same, this waits, WAIT_S at most. Nobody waits where the lock cannot be written."""
+    lock = path.with_suffix(".lock")
+    with contextlib.ExitStack() as owned:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+            descriptor = os.open(lock, LOCK_FLAGS, 0o600)
+            owned.callback(os.close, descriptor)
+            deadline = time.monotonic() + WAIT_S
+            while not _takes(descriptor) and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+            owned.callback(lock.unlink, missing_ok=True)  # who waits for it has it open
+        yield
+
+
+def _takes(descriptor: int) -> bool:
+    """Whether this process now has the lock, until it closes the file or ends."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def drop_oldest(like: Path, kept: int) -> None:

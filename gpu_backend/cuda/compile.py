@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_backend.cuda import toolkit
-from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, mark_used, store
+from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, making, mark_used, store
 from ringbuffer.version import install
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
@@ -82,22 +82,32 @@ def _cached(
     names: Sequence[str],
     parts: Sequence[bytes] = (),
 ) -> tuple[bytes, dict[str, str]]:
-    """A cache entry is the symbols as one line of JSON, and then the cubin."""
     options = _options(arch, defines, rdc) + (["-dlto"] if parts else [])
     path = _entry(source, options, [*names, *(hashlib.sha256(part).hexdigest() for part in parts)])
-    if (kept := load(path)) is not None:
-        symbols, _, code = kept.partition(b"\n")
-        mark_used(path)
-        with contextlib.suppress(ValueError):  # damaged: it is compiled again
-            return code, json.loads(symbols)
-    code, lowered = _compile(source, options, names)
-    if rdc:
-        code = _link_device_runtime(code, arch)
-    if parts:
-        code = _link_parts(code, parts, arch)
-    if store(path, json.dumps(lowered).encode() + b"\n" + code):  # else the next start compiles again
-        drop_oldest(path, CACHE_ENTRIES)
+    if (kept := _kept(path)) is not None:
+        return kept
+    with making(path):
+        if (kept := _kept(path)) is not None:
+            return kept
+        code, lowered = _compile(source, options, names)
+        if rdc:
+            code = _link_device_runtime(code, arch)
+        if parts:
+            code = _link_parts(code, parts, arch)
+        if store(path, json.dumps(lowered).encode() + b"\n" + code):  # else the next start compiles again
+            drop_oldest(path, CACHE_ENTRIES)
     return code, lowered
+
+
+def _kept(path: Path) -> tuple[bytes, dict[str, str]] | None:
+    """A cache entry is the symbols as one line of JSON, and then the cubin. A damaged one counts as none."""
+    if (kept := load(path)) is None:
+        return None
+    symbols, _, code = kept.partition(b"\n")
+    mark_used(path)
+    with contextlib.suppress(ValueError):
+        return code, json.loads(symbols)
+    return None
 
 
 def _options(arch: str, defines: Mapping[str, str | int], rdc: bool) -> list[str]:

@@ -4,7 +4,9 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: scripts/
 
 from lowered import lowered_symbols
 
+from gpu_backend.cuda import cache as kept_cuda
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
 from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
@@ -65,6 +68,41 @@ def test_the_second_compilation_comes_from_the_cache(
     assert len(list(cache.iterdir())) == 1
     monkeypatch.setattr(compile_cuda, "_compile", lambda *_: pytest.fail("compiled again"))
     assert compile_module(launcher, "sm_90a", rdc=True) == first
+
+
+def test_what_another_process_compiles_is_awaited(
+    launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a thread. Two that start at once on one machine, or tests side by side, compile once."""
+    compiled, began, goes_on = [], threading.Event(), threading.Event()
+    real = compile_cuda._compile
+
+    def slowly(*arguments: Any) -> tuple[bytes, dict[str, str]]:
+        compiled.append(threading.get_ident())
+        began.set()
+        assert goes_on.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(compile_cuda, "_compile", slowly)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(compile_module, launcher, "sm_90a", rdc=True)
+        assert began.wait(60)
+        second = threads.submit(compile_module, launcher, "sm_90a", rdc=True)
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        goes_on.set()
+        assert first.result() == second.result()
+    assert len(compiled) == 1
+    assert len(list(cache.iterdir())) == 1  # no lock is left
+
+
+def test_nobody_waits_for_ever_for_another_process(
+    launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_cuda, "WAIT_S", 0.1)
+    entry = compile_cuda._entry(launcher, compile_cuda._options("sm_90a", {}, True), ())
+    with kept_cuda.making(entry):
+        assert compile_module(launcher, "sm_90a", rdc=True).startswith(ELF)
 
 
 def test_the_cache_key_covers_source_options_and_included_headers(
@@ -250,11 +288,12 @@ def test_nobody_compiles_ahead_what_is_there(launcher: Path, monkeypatch: pytest
 
 
 def test_compiling_ahead_can_be_given_up(cache: Path) -> None:
-    """Not even a large source holds up whoever gives up, and nothing is left behind."""
+    """Not even a large source holds up whoever gives up, and nothing is left behind, but a lock that nobody
+    has any more."""
     ahead = CompileAhead(source_root() / "kernels" / "scheduler" / "scheduler.cu", "sm_90a")
     process = ahead._process
     assert process is not None
     time.sleep(2.0)
     ahead.close()
     assert process.returncode == -signal.SIGKILL  # it was not waited for
-    assert not list(cache.glob("*"))
+    assert all(path.suffix == ".lock" for path in cache.glob("*"))
