@@ -28,18 +28,22 @@ GEMV_ROWS = 8  # of x, that the kernel is made for
 DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm, if its rounds are whole
 
 
-def gemv_rows(hidden: int, has_experts: bool, capability: Capability = HOPPER) -> int:
+def gemv_rows(
+    hidden: int, has_experts: bool, capability: Capability = HOPPER, has_numbers: bool = False
+) -> int:
     """Rows up to which a model's matmuls are for this kernel, and the head unless SkinnyGemm reads it faster:
     one answer for all of them, since SkinnyGemm saves a norm only between two of its own (E19). Where that
     does not serve, cuBLAS does from there on.
 
     Where a row of `hidden` elements is not read in whole rounds the last is small, too few weights are on
-    their way, and SkinnyGemm is faster even for one row.
+    their way, and SkinnyGemm is faster even for one row. Of weights in four bits that are numbers
+    (`has_numbers`) it takes 8B's layers 64 us at 8 rows, and SkinnyGemm 77; of integers, whose columns of x
+    each lane loads two at a time, it takes longer there.
     """
     if capability != HOPPER:
         return GEMV_ROWS
     whole = hidden <= GEMV_ROUND or hidden % GEMV_ROUND == 0
-    return (GEMV_ROWS if has_experts else DENSE_GEMV_ROWS) if whole else 0
+    return (GEMV_ROWS if has_experts or has_numbers else DENSE_GEMV_ROWS) if whole else 0
 
 
 class Gemv:
