@@ -21,14 +21,17 @@ def test_tokens_count_until_an_answer_differs() -> None:
 
 
 @pytest.mark.slow
-def test_drafts_of_the_command_line_change_no_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_drafts_of_the_command_line_change_no_answer(tmp_path: Path, cached: bool) -> None:
     command = [
         sys.executable, "scripts/bench/same_answers.py", "--device=cpu", "--tokens=1600", "--clients=8",
         f"--out={tmp_path / 'record'}", "--ways", '{"num_speculative_tokens": 3}',
+        *(["--cached-prompts"] if cached else []),
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "record").read_text())["rows"]
     assert [row["sampling"] for row in rows] == ["greedy"] * 3 + ["sampled"] * 3
     assert [row.get("differ") for row in rows] == [None, 0, 0, None, 0, 0]
+    assert [row["prefix_hits"] > 0 for row in rows] == [cached] * 6
     assert [row["draft_tokens"] > 0 for row in rows] == [False, False, True, False, False, True]
