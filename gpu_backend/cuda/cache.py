@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpu_backend.messages import say
 
-WAIT_S = 120.0  # for an entry that somebody else makes
+WAIT_S = 300.0  # for an entry that somebody else makes: it takes a minute or so, on a busy machine several
 POLL_S = 0.05
 LOCK_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -35,10 +35,15 @@ def load(path: Path) -> bytes | None:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             return None
-        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if not _is_own(found):
             say(f"{path} is not used: it is not this user's alone to write")
             return None
         return file.read()
+
+
+def _is_own(found: os.stat_result) -> bool:
+    """Whether this user alone may write it."""
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def store(path: Path, entry: bytes) -> bool:
@@ -57,28 +62,52 @@ def store(path: Path, entry: bytes) -> bool:
 
 @contextlib.contextmanager
 def making(path: Path) -> Iterator[None]:
-    """Who makes an entry does it in here, and looks first whether it is there: while another process makes
-    the same, this waits, WAIT_S at most. Nobody waits where the lock cannot be written."""
+    """Who makes an entry does it in here, and looks first whether it is there. While another process makes
+    the same, this waits, WAIT_S at most. Who has waited makes it without a lock: what the other could not
+    make or keep, the others need not make one after the other. Nobody waits where this user cannot have a
+    lock."""
     lock = path.with_suffix(".lock")
     with contextlib.ExitStack() as owned:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
-            descriptor = os.open(lock, LOCK_FLAGS, 0o600)
+        descriptor = _opened(lock)
+        if descriptor is not None:
             owned.callback(os.close, descriptor)
-            deadline = time.monotonic() + WAIT_S
-            while not _takes(descriptor) and time.monotonic() < deadline:
-                time.sleep(POLL_S)
-            owned.callback(lock.unlink, missing_ok=True)  # who waits for it has it open
+            if _takes(descriptor):
+                owned.callback(_remove, lock)
+            else:
+                say("waiting for another process, which compiles the same")
+                deadline = time.monotonic() + WAIT_S
+                while not _takes(descriptor) and time.monotonic() < deadline:
+                    time.sleep(POLL_S)
+                owned.close()
         yield
 
 
+def _opened(lock: Path) -> int | None:
+    """None where it cannot be opened, or somebody else could hold it for ever."""
+    with contextlib.suppress(OSError):
+        lock.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+        descriptor = os.open(lock, LOCK_FLAGS, 0o600)
+        if _is_own(os.fstat(descriptor)):
+            return descriptor
+        os.close(descriptor)
+    return None
+
+
 def _takes(descriptor: int) -> bool:
-    """Whether this process now has the lock, until it closes the file or ends."""
+    """Whether this process now has the lock, until it closes the file or ends; also where there are none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:
+        return True
     return True
+
+
+def _remove(lock: Path) -> None:
+    """Those who wait for it have it open."""
+    with contextlib.suppress(OSError):
+        lock.unlink()
 
 
 def drop_oldest(like: Path, kept: int) -> None:

@@ -25,33 +25,39 @@ from gpu_backend.ops.operations import Epilogue, MatMul
 from gpu_backend.ops.weights import instance, lane_weights, weight_operand
 
 GEMV_ROWS = 8  # of x, that the kernel is made for
-DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm, if its rounds are whole
+DENSE_GEMV_ROWS = 4  # up to which it beats SkinnyGemm in a dense model, if its rounds are whole
 
 
-def gemv_rows(
-    hidden: int, has_experts: bool, capability: Capability = HOPPER, has_numbers: bool = False
-) -> int:
+def gemv_rows(hidden: int, has_experts: bool, capability: Capability = HOPPER) -> int:
     """Rows up to which a model's matmuls are for this kernel, and the head unless SkinnyGemm reads it faster:
-    one answer for all of them, since SkinnyGemm saves a norm only between two of its own (E19). Where that
-    does not serve, cuBLAS does from there on.
+    one answer for all of them, since SkinnyGemm saves a norm only between two of its own (E19); but for those
+    of `rows_of`. Where that does not serve, cuBLAS does from there on.
 
     Where a row of `hidden` elements is not read in whole rounds the last is small, too few weights are on
-    their way, and SkinnyGemm is faster even for one row. Of weights in four bits that are numbers
-    (`has_numbers`) it takes 8B's layers 64 us at 8 rows, and SkinnyGemm 77; of integers, whose columns of x
-    each lane loads two at a time, it takes longer there.
+    their way, and SkinnyGemm is faster even for one row.
     """
     if capability != HOPPER:
         return GEMV_ROWS
     whole = hidden <= GEMV_ROUND or hidden % GEMV_ROUND == 0
-    return (GEMV_ROWS if has_experts or has_numbers else DENSE_GEMV_ROWS) if whole else 0
+    return (GEMV_ROWS if has_experts else DENSE_GEMV_ROWS) if whole else 0
+
+
+def rows_of(op: MatMul, target: Target) -> int:
+    """The same of one matmul. With weights in four bits that are numbers it takes 8B's layers 64 us at 8
+    rows, and SkinnyGemm 77; with integers, whose columns of x each lane loads two at a time, it takes longer.
+    """
+    is_numbers = op.weight.groups is not None and op.weight.groups.codes is Codes.E2M1
+    return GEMV_ROWS if is_numbers and target.gemv_rows else target.gemv_rows
 
 
 class Gemv:
     name = "gemv"
 
     def suits(self, op: MatMul, target: Target) -> str | None:
-        if op.m > target.gemv_rows:
-            return f"{op.m} rows, and in this model it is the fastest up to {target.gemv_rows}"
+        if op.m > (most := rows_of(op, target)):
+            return f"{op.m} rows, and in this model it is the fastest up to {most}"
+        if op.weight.groups and target.beyond_hopper:
+            return target.beyond_hopper
         if op.ends_step and not target.keeps_l1 and target.beyond_hopper is None:
             # Where the step keeps L1, blocks of SkinnyGemm would have to wait until their multiprocessor is
             # idle, which the gate of the next step may delay. Of few rows, they do not gain as much.

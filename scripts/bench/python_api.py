@@ -46,6 +46,7 @@ START_S = 600.0
 POLL_S = 0.2
 LOOK_S = 0.01  # between two looks at what has arrived
 BEGINNING = 0.1  # of a window or of the prompts, that counts for no steady rate
+STEADY_S = 1.0  # of a call, at least, for a steady rate
 TOKENS = (100, 1000)  # the range of ids in prompts, as of `blink bench serve`
 SEEDS = 10  # from one run's seed to the next: `blink bench serve` takes the next one for its warm-up
 WARM_UP = 8  # prompts, as of `blink bench serve`
@@ -126,15 +127,17 @@ def watched(llm: LLM) -> Iterator[list[Progress]]:
         look()
 
 
-def steady(seen: Sequence[Progress], n: int) -> float:
-    """Tokens a second while there were prompts that had not begun, without the beginning."""
+def steady(seen: Sequence[Progress], n: int) -> float | None:
+    """Tokens a second while there were prompts that had not begun, without the beginning. None where that was
+    over at once, as with no more prompts than slots."""
     before = seen[0].begun
     first = next(one for one in seen if one.begun - before >= BEGINNING * n)
     last = next(one for one in seen if one.begun - before >= n)
-    return (last.tokens - first.tokens) / max(last.at_s - first.at_s, LOOK_S)
+    seconds = last.at_s - first.at_s
+    return (last.tokens - first.tokens) / seconds if seconds >= STEADY_S else None
 
 
-def by_python(llm: LLM, n: int, asked: argparse.Namespace, seed: int) -> tuple[float, float]:
+def by_python(llm: LLM, n: int, asked: argparse.Namespace, seed: int) -> tuple[float, float | None]:
     """Output tokens a second of one call, and those without its two ends."""
     source = np.random.default_rng(seed)
     inputs, outputs = asked.input.sample(n, source), asked.output.sample(n, source)
@@ -177,7 +180,8 @@ def measure(asked: argparse.Namespace, flags: Sequence[str]) -> dict[str, list[f
                 found.setdefault(f"HTTP, {n_open} open", []).append(rate)
             rate, without_ends = by_python(llm, asked.prompts or most, asked, next(seeds))
             found.setdefault(PYTHON, []).append(rate)
-            found.setdefault(f"{PYTHON}, without its ends", []).append(without_ends)
+            if without_ends is not None:
+                found.setdefault(f"{PYTHON}, without its ends", []).append(without_ends)
     return found
 
 

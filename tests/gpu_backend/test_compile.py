@@ -1,5 +1,6 @@
 """Kernels compile and link here without a GPU and without a CUDA toolkit."""
 
+import fcntl
 import os
 import re
 import signal
@@ -97,12 +98,56 @@ def test_what_another_process_compiles_is_awaited(
 
 
 def test_nobody_waits_for_ever_for_another_process(
-    launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(kept_cuda, "WAIT_S", 0.1)
     entry = compile_cuda._entry(launcher, compile_cuda._options("sm_90a", {}, True), ())
+    with ThreadPoolExecutor() as threads, kept_cuda.making(entry):
+        compiled = threads.submit(compile_module, launcher, "sm_90a", rdc=True).result(60)
+        assert compiled.startswith(ELF)
+        assert entry.with_suffix(".lock").exists()  # it is not theirs who have waited
+    assert capsys.readouterr().err.count("waiting for another process") == 1
+
+
+def test_those_who_have_waited_in_vain_do_not_wait_for_each_other(cache: Path) -> None:
+    """What one process could not compile, the others try side by side."""
+    together = threading.Barrier(3)
+
+    def wait_and_try() -> None:
+        with kept_cuda.making(cache / "entry.cubin"):
+            together.wait(60)
+
+    with ThreadPoolExecutor() as threads:
+        with kept_cuda.making(cache / "entry.cubin"):
+            waiting = [threads.submit(wait_and_try) for _ in range(3)]
+            time.sleep(0.2)
+            assert together.n_waiting == 0
+        for one in waiting:
+            one.result(60)
+
+
+def test_a_lock_that_cannot_be_removed_is_no_error(launcher: Path, cache: Path) -> None:
+    """As in a cache that became read-only, with a lock that a killed process has left."""
+    entry = compile_cuda._entry(launcher, compile_cuda._options("sm_90a", {}, True), ())
+    lock = entry.with_suffix(".lock")
     with kept_cuda.making(entry):
-        assert compile_module(launcher, "sm_90a", rdc=True).startswith(ELF)
+        lock.unlink()
+        lock.mkdir()  # nor can unlink remove this
+    assert compile_module(launcher, "sm_90a", rdc=True).startswith(ELF)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_nobody_waits_for_a_lock_that_others_may_hold(launcher: Path, cache: Path, mode: int) -> None:
+    entry = compile_cuda._entry(launcher, compile_cuda._options("sm_90a", {}, True), ())
+    lock = entry.with_suffix(".lock")
+    cache.mkdir(parents=True)
+    lock.touch()
+    lock.chmod(mode)
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        began = time.monotonic()
+        compile_module(launcher, "sm_90a", rdc=True)
+    assert time.monotonic() - began < kept_cuda.WAIT_S / 2
 
 
 def test_the_cache_key_covers_source_options_and_included_headers(

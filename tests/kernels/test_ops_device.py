@@ -152,6 +152,7 @@ def test_rope(emulate: Emulate, heads: int, kv_heads: int, head_dim: int, normed
      (1, 64, 16, 1, 1, ScaleForm.ROW), (3, 4672, 41, 1, 3, ScaleForm.ROW), (8, 704, 64, 1, 2, ScaleForm.ROW),
      (1, 4096, 136, 1, 2, ScaleForm.BLOCK), (8, 832, 264, 1, 5, ScaleForm.BLOCK),
      (8, 256, 168, 1, 1, INT4), (3, 4864, 41, 1, 3, INT4), (8, 768, 40, 1, 2, INT4),
+     (2, 14336, 24, 1, 1, INT4),
      (4, 1024, 48, 1, 2, GroupForm(Codes.INT4, 32)), (8, 1536, 24, 1, 2, GroupForm(Codes.INT4, 128)),
      (1, 4096, 41, 1, 2, GroupForm(Codes.INT4, 128)), (3, 512, 136, 1, 3, GroupForm(Codes.INT4, 128)),
      (1, 2560, 136, 1, 1, FP4_32), (8, 512, 41, 1, 3, FP4_32), (2, 4224, 24, 1, 2, FP4_16),

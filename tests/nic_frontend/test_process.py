@@ -70,7 +70,9 @@ def test_sigterm_to_its_whole_group_is_told_of_no_grammar(
     assert httpx.post(url, json=chosen, timeout=WAIT_S).status_code == 200
     backend.stalled.set()
     with httpx.stream("POST", url, json=body, timeout=WAIT_S) as response:
-        for pid in [*children(frontend.process.pid), frontend.process.pid]:
+        helpers = children(frontend.process.pid)
+        assert helpers
+        for pid in [*helpers, frontend.process.pid]:
             os.kill(pid, signal.SIGTERM)
         wait_until(lambda: refuses(frontend.url))
         backend.stalled.clear()

@@ -18,6 +18,11 @@ def test_the_ends_of_a_call_do_not_count() -> None:
     assert steady(seen, 20) == pytest.approx(100.0)
 
 
+def test_a_call_whose_prompts_begin_at_once_has_no_steady_rate() -> None:
+    seen = [Progress(at, int(100 * at), n) for at, n in ((0.0, 0), (0.1, 5), (0.11, 20), (3.0, 20))]
+    assert steady(seen, 20) is None
+
+
 def test_both_rates_are_compared_with_the_fastest_loop(capsys: pytest.CaptureFixture[str]) -> None:
     found = {
         "HTTP, 8 open": [10.0, 30.0, 20.0],

@@ -9,7 +9,7 @@ from gpu_backend.cuda.chip import Chip
 from gpu_backend.element import Element, compute_element
 from gpu_backend.engines.base import Limits
 from gpu_backend.models.description import Layer, Model, Weight
-from gpu_backend.models.quantization import Codes, GroupForm
+from gpu_backend.models.quantization import GroupForm
 from gpu_backend.models.rope import Rope
 from gpu_backend.ops.attention import NO_KV_SCALES, Heads, KvScales, Reach
 from gpu_backend.ops.gemv import gemv_rows
@@ -113,8 +113,7 @@ def heads_of(config: Model) -> Heads:
 def target_of(config: Model, chip: Chip) -> Target:
     """The GPU as the model's kernels share it."""
     has_experts = config.experts is not None
-    has_numbers = any(isinstance(form, GroupForm) and form.codes is Codes.E2M1 for form in config.scale_forms)
-    rows = gemv_rows(config.hidden, has_experts, chip.capability, has_numbers)
+    rows = gemv_rows(config.hidden, has_experts, chip.capability)
     return Target(chip.multiprocessors, has_experts, rows, chip.capability)
 
 

@@ -99,8 +99,8 @@ struct CodeStages {
     barrier_wait(scratch.full + place, turn / kCodeGemvStages % 2);
     return stages[place];
   }
-  /* The warp has done with it. One of the warps asks for another in place of the stage before, with which the slowest
-   * warp has done long ago. */
+  /* The warp has done with it. One of the warps asks for another in place of the stage before, when the slowest warp
+   * has given that back. */
   __device__ __forceinline__ void give_back() {
     __syncwarp(); /* every lane has read it */
     if (threadIdx.x % 32 == 0) barrier_arrive(scratch.empty + turn % kCodeGemvStages);

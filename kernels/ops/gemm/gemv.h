@@ -115,7 +115,7 @@ struct GemvSums {
   }
 };
 
-/* Writes output `tile * kOutputs + o` for row `column` of x. */
+/* Writes the sum of the tile's output o for row `column` of x, to place `at` of y. */
 template <typename Half, int Output, typename Sums>
 __device__ __forceinline__ void store_gemv(const Sums& sums, uint32_t buffer, void* y, uint32_t o, uint32_t column,
                                            uint64_t at, const OutputScales& scale) {

@@ -19,7 +19,7 @@ constexpr uint32_t kSkinnyCodeTurn = 64;                   /* columns that are c
 static_assert(2 * kSkinnyFp8Turn == kSkinnyCodeTurn && kSkinnyPanel == kSkinnyCodeTurn, "a turn has a panel of x");
 
 constexpr uint32_t kSkinnyCodeTurns = kSkinnyCodePanel / kSkinnyCodeTurn;
-constexpr uint32_t kSkinnyTurnScales = 32; /* words of scales that a warp needs in a turn: one from each lane */
+constexpr uint32_t kSkinnyTurnScales = 32; /* words of scales that a warp needs in a turn: four for each two rows */
 /* Shared memory for the scales of a panel's 64 rows. */
 constexpr uint32_t kSkinnyScaleBytes = kSkinnyCodeTurns * kSkinnyTurnScales * sizeof(uint32_t) * 4;
 
@@ -55,8 +55,11 @@ struct SkinnyScales<Form, Split, Output, true> {
   static constexpr uint32_t kPanels = Split::kTurnGroups > 1 ? 4 : 2; /* that there is room for */
   static constexpr uint32_t kBytes = Split::kRowGroups * Split::kTiles * kPanels * kSkinnyScaleBytes;
   static constexpr bool kInBytes = Form == kFp4By32;
-  static constexpr uint32_t kRowLanes = 2 * kTurns,
-                            kRows = 32 / kRowLanes; /* that copy a row's units, and rows at once */
+  static constexpr uint32_t kRowLanes = 2 * kTurns, kRows = 32 / kRowLanes;
+  static_assert(
+      kRows <= 8,
+      "rows that lanes copy at once lie within 8, as the places of their units do"); /* that copy a row's units, and
+                                                                                        rows at once */
   static_assert(Split::kConsumers / 32 * kPanels * kWords * sizeof(uint32_t) == kBytes, "its warps fill it");
 
   const SkinnyWeightRows<Output>& weights;
