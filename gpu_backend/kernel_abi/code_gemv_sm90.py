@@ -1,9 +1,6 @@
 """Generated from kernels/ops/gemm/code_gemv_sm90.h by scripts/generate_abi.py. Do not edit."""
 
 # fmt: off
-CODE_GEMV_WARPS = 8
-CODE_GEMV_THREADS = 256
-CODE_GEMV_BLOCKS = 2
 CODE_GEMV_COLUMNS = 2048
 CODE_GEMV_STAGES = 4
 CODE_GEMV_HELD_STAGES = 2

@@ -7,13 +7,11 @@ from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import HOPPER, Capability
 from gpu_backend.kernel_abi.code_gemv_sm90 import (
     CODE_CHUNKS,
-    CODE_GEMV_BLOCKS,
     CODE_GEMV_BYTES,
     CODE_GEMV_COLUMNS,
     CODE_GEMV_HELD_STAGES,
     CODE_GEMV_INTEGER_BYTES,
     CODE_GEMV_SUM_BYTES,
-    CODE_GEMV_THREADS,
     CODE_SCALE_ALIGN,
 )
 from gpu_backend.kernel_abi.gemv import GEMV_BLOCKS, GEMV_ROUND, GEMV_THREADS
@@ -72,21 +70,20 @@ class Gemv:
     def launches(self, op: MatMul, target: Target) -> list[Launch]:
         half, epilogue = op.x.element.cpp, f"blink::{op.epilogue.value}"
         shared_bytes, kernel = 0, f"gemv_kernel<{instance(half, epilogue, '1', of=op.weight)}>"
-        blocks, threads = GEMV_BLOCKS, GEMV_THREADS
         if isinstance(form := op.weight.scale_form, GroupForm):
             held = "true" if op.k <= CODE_GEMV_HELD_STAGES * CODE_GEMV_COLUMNS else "false"
             kernel = f"code_gemv_kernel<{instance(half, epilogue, held, of=op.weight)}>"
-            blocks, threads, shared_bytes = CODE_GEMV_BLOCKS, CODE_GEMV_THREADS, CODE_GEMV_BYTES
+            shared_bytes = CODE_GEMV_BYTES
             if form.codes is Codes.INT4:  # whose zeros the sums of x are multiplied by
                 sums = ceil_div(op.k, CODE_GEMV_COLUMNS) * CODE_CHUNKS * CODE_GEMV_SUM_BYTES
                 shared_bytes = CODE_GEMV_INTEGER_BYTES + sums
         tiles = ceil_div(op.n, 8 if op.epilogue is Epilogue.GATED else 16)
-        grid = (min(tiles, blocks * target.blocks), 1, 1)
+        grid = (min(tiles, GEMV_BLOCKS * target.blocks), 1, 1)
         return [
             Launch(
                 kernel,
                 grid,
-                (threads, 1, 1),
+                (GEMV_THREADS, 1, 1),
                 (weight_operand(op.weight), op.x, op.out, op.m, op.k, op.n),
                 shared_bytes=shared_bytes,
             ),

@@ -28,16 +28,15 @@
 
 namespace blink {
 
-constexpr uint32_t kCodeGemvWarps = 8;
-constexpr uint32_t kCodeGemvThreads = 32 * kCodeGemvWarps;
-constexpr uint32_t kCodeGemvBlocks = 2;     /* of a multiprocessor */
 constexpr uint32_t kCodeGemvColumns = 2048; /* of a stage, or what is left of a row */
 constexpr uint32_t kCodeGemvStages = 4;
 constexpr uint32_t kCodeGemvHeldStages = 2;                             /* of a row whose part of x a lane can keep */
 constexpr uint32_t kCodeChunk = 128;                                    /* columns that a warp multiplies at once */
 constexpr uint32_t kCodeChunks = kCodeGemvColumns / kCodeChunk;         /* of a stage */
-constexpr uint32_t kCodeWarpChunks = kCodeChunks / kCodeGemvWarps;      /* a warp's of a stage */
+constexpr uint32_t kCodeWarpChunks = kCodeChunks / kGemvWarps;          /* a warp's of a stage */
 constexpr uint32_t kCodeScaleBytes = 4 * kCodeGemvColumns / kCodeGroup; /* of a row of a stage, at most */
+
+static_assert(kCodeChunk == kChunkWeights<kInt4ByGroup>, "four lanes have a chunk of a row");
 
 /* Rows begin 16 bytes of the banks apart where eight lanes read 16 bytes of eight rows, and 64 where they read 64 bytes
  * of two. */
@@ -58,14 +57,13 @@ constexpr uint32_t kCodeGemvSums = kCodeGemvStages; /* tiles whose sums have roo
 
 /* Shared memory of the block beside its stages. */
 struct CodeGemvScratch {
-  GemvSums<1, kCodeGemvSums, kCodeGemvWarps> sums;
+  GemvSums<1, kCodeGemvSums> sums;
   uint64_t full[kCodeGemvStages], empty[kCodeGemvStages], summed[kCodeGemvSums];
 
   __device__ __forceinline__ void init() {
     if (threadIdx.x == 0) {
-      for (uint32_t i = 0; i < kCodeGemvStages; ++i)
-        barrier_init(full + i), barrier_init_count(empty + i, kCodeGemvWarps);
-      for (uint32_t i = 0; i < kCodeGemvSums; ++i) barrier_init_count(summed + i, kCodeGemvWarps);
+      for (uint32_t i = 0; i < kCodeGemvStages; ++i) barrier_init(full + i), barrier_init_count(empty + i, kGemvWarps);
+      for (uint32_t i = 0; i < kCodeGemvSums; ++i) barrier_init_count(summed + i, kGemvWarps);
       barrier_init_done();
     }
     __syncthreads();
@@ -104,7 +102,7 @@ struct CodeStages {
   __device__ __forceinline__ void give_back() {
     __syncwarp(); /* every lane has read it */
     if (threadIdx.x % 32 == 0) barrier_arrive(scratch.empty + turn % kCodeGemvStages);
-    if (turn % kCodeGemvWarps == threadIdx.x / 32 && turn) {
+    if (turn % kGemvWarps == threadIdx.x / 32 && turn) {
       barrier_wait(scratch.empty + (turn - 1) % kCodeGemvStages, (turn - 1) / kCodeGemvStages % 2);
       request(turn - 1 + kCodeGemvStages);
     }
@@ -256,7 +254,7 @@ struct CodeInput {
       : row(x + uint64_t(min(m - 1, threadIdx.x % 32 / 4)) * n_in + Product::column()), n_chunks(n_in / kCodeChunk) {}
   /* The warp's chunk i of a stage. */
   __device__ __forceinline__ CodeChunkPlace place(uint32_t stage, uint32_t i) const {
-    const uint32_t chunk = i * kCodeGemvWarps + threadIdx.x / 32, in_row = stage * kCodeChunks + chunk;
+    const uint32_t chunk = i * kGemvWarps + threadIdx.x / 32, in_row = stage * kCodeChunks + chunk;
     return {in_row < n_chunks ? chunk : 0, in_row};
   }
   __device__ __forceinline__ void load(X (&x)[kCodeWarpChunks], uint32_t stage) const {
@@ -283,7 +281,7 @@ __device__ __forceinline__ void end_code_tile(CodeGemvScratch& scratch, const Ge
   scratch.sums.part[buffer][warp][0][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
   __syncwarp(); /* all lanes have written */
   if (lane == 0) barrier_arrive(scratch.summed + buffer);
-  if (n % kCodeGemvWarps != warp) return;
+  if (n % kGemvWarps != warp) return;
   barrier_wait(scratch.summed + buffer, n / kCodeGemvSums % 2);
 #pragma unroll 1
   for (uint32_t e = lane; e < m * kOutputs; e += 32) {
@@ -303,14 +301,14 @@ __device__ __forceinline__ void multiply_code_tiles(const GemvTiles<Half, Output
   const Product product;
   const CodeInput<Product, Half> input(x, m, tiles.n_in);
   typename Product::X part[kKept][kCodeWarpChunks];
-  const auto load = [&](uint32_t s, bool fresh) { /* `fresh`: a stage of the first tile, whose sums of x are wanted */
-                                                  auto& of = part[Held ? s : 0];
-                                                  input.load(of, s);
-                                                  if (!fresh) return;
+  /* `fresh`: a stage of the first tile, whose sums of x are wanted. */
+  const auto load = [&](uint32_t s, bool fresh) {
+    auto& of = part[Held ? s : 0];
+    input.load(of, s);
+    if (!fresh) return;
 #pragma unroll
-                                                  for (uint32_t i = 0; i < kCodeWarpChunks; ++i)
-                                                    product.sum(input.place(s, i).in_row, of[i]);
-                                                  __syncwarp(); /* the warp's sums are there */
+    for (uint32_t i = 0; i < kCodeWarpChunks; ++i) product.sum(input.place(s, i).in_row, of[i]);
+    __syncwarp(); /* the warp's sums are there */
   };
   if (Held) {
 #pragma unroll
@@ -338,12 +336,12 @@ __device__ __forceinline__ void multiply_code_tiles(const GemvTiles<Half, Output
   }
 }
 
-/* grid (at most the tiles), block (kCodeGemvThreads), kCodeGemvBytes of shared memory, or of integers
+/* grid (at most the tiles), block (kGemvThreads), kCodeGemvBytes of shared memory, or of integers
  * kCodeGemvIntegerBytes and kCodeGemvSumBytes for each chunk of a row's stages; m at most 8, n_in a multiple of
  * kCodeChunk, and the bytes of a row's scales one of kCodeScaleAlign. `Held`: n_in is at most kCodeGemvHeldStages *
  * kCodeGemvColumns. Blocks take tiles blockIdx.x, blockIdx.x + gridDim.x, ... */
 template <typename Half, int Output, bool Held, ScaleForm Form>
-__global__ void __launch_bounds__(kCodeGemvThreads, kCodeGemvBlocks)
+__global__ void __launch_bounds__(kGemvThreads, kGemvBlocks)
     code_gemv_kernel(CodeMatrix w, const Half* x, void* y, uint32_t m, uint32_t n_in, uint32_t n_out) {
   __shared__ CodeGemvScratch scratch;
   allow_successor();

@@ -100,16 +100,16 @@ struct GemvTiles {
 };
 
 /* What the warps of a block add up: the fragments of each, of several tiles in turn. */
-template <int Groups, uint32_t Buffers = 2, uint32_t Warps = kGemvWarps>
+template <int Groups, uint32_t Buffers = 2>
 struct GemvSums {
-  float4 part[Buffers][Warps][Groups][32];
+  float4 part[Buffers][kGemvWarps][Groups][32];
 
   /* Row `row` of the tile for row `column` of x. */
   __device__ __forceinline__ float total(uint32_t buffer, uint32_t row, uint32_t column) const {
     const uint32_t group = column / 8, lane = row % 8 * 4 + column % 8 / 2, e = row / 8 * 2 + column % 2;
     float sum = 0.0f;
 #pragma unroll
-    for (uint32_t warp = 0; warp < Warps; ++warp)
+    for (uint32_t warp = 0; warp < kGemvWarps; ++warp)
       sum += reinterpret_cast<const float*>(&part[buffer][warp][group][lane])[e];
     return sum;
   }

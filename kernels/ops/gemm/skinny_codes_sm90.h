@@ -55,11 +55,9 @@ struct SkinnyScales<Form, Split, Output, true> {
   static constexpr uint32_t kPanels = Split::kTurnGroups > 1 ? 4 : 2; /* that there is room for */
   static constexpr uint32_t kBytes = Split::kRowGroups * Split::kTiles * kPanels * kSkinnyScaleBytes;
   static constexpr bool kInBytes = Form == kFp4By32;
-  static constexpr uint32_t kRowLanes = 2 * kTurns, kRows = 32 / kRowLanes;
-  static_assert(
-      kRows <= 8,
-      "rows that lanes copy at once lie within 8, as the places of their units do"); /* that copy a row's units, and
-                                                                                        rows at once */
+  static constexpr uint32_t kRowLanes = 2 * kTurns; /* that copy the units of a row */
+  static constexpr uint32_t kRows = 32 / kRowLanes; /* of which a warp copies units at once */
+  static_assert(kRows <= 8, "they lie within 8 rows, as the places of their units do");
   static_assert(Split::kConsumers / 32 * kPanels * kWords * sizeof(uint32_t) == kBytes, "its warps fill it");
 
   const SkinnyWeightRows<Output>& weights;

@@ -48,7 +48,7 @@ void emulate_gemv(const void* w, const void* scales, const Half* x, void* y, uin
         if (kIsCodes<of()>)
           emulator::dynamic_bytes =
               of() == kInt4ByGroup ? kCodeGemvIntegerBytes + stages * kCodeChunks * kCodeGemvSumBytes : kCodeGemvBytes;
-        launch({blocks}, kIsCodes<of()> ? kCodeGemvThreads : kGemvThreads, [&] {
+        launch({blocks}, kGemvThreads, [&] {
           if constexpr (!kIsCodes<of()>)
             gemv_kernel<Half, kind(), n_groups(), of()>(matrix, x, y, m, n_in, n_out);
           else if (n_in <= kCodeGemvHeldStages * kCodeGemvColumns)
