@@ -143,7 +143,7 @@ def test_an_urgent_request_is_answered_before_earlier_ones(serve: Serve) -> None
 
             with slowed(server.backends()[0]):  # likewise
                 open_ones = [asyncio.create_task(one(n, body)) for n, body in enumerate(ordinary)]
-                while server.stats()["waiting"] < 4:
+                while not ((stats := server.stats())["running"] == 2 and stats["waiting"] == 4):
                     await asyncio.sleep(0.01)
                 answer = await one(6, urgent)
             return [*await asyncio.gather(*open_ones), answer]
