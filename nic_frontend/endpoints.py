@@ -44,7 +44,7 @@ from nic_frontend.observe.request_record import record_of
 from nic_frontend.observe.server_info import load, server_info
 from nic_frontend.observe.step_trace import StepTrace
 from nic_frontend.response_endpoints import Handler, ResponseEndpoints, owner_of
-from nic_frontend.ring.request import Mailbox, Request
+from nic_frontend.ring.request import Request
 from nic_frontend.service import Service
 from nic_frontend.transport.base import TransportError
 from ringbuffer.version import version
@@ -280,10 +280,9 @@ class Endpoints:
         asked, most = n * sum(map(len, job.prompts)), service.options.max_prompt_tokens
         if len(job.prompts) * n > 1 and asked > most:
             raise errors.too_many_prompt_tokens(asked, most)
-        return job.requests(
-            service.limits, Mailbox(service.options.max_buffered_tokens), arrived, client,
-            hides_cached=service.options.hide_cached_tokens,
-        )  # fmt: skip
+        mailbox = job.mailbox(service.options.max_buffered_tokens, streamed=job.parameters.stream)
+        hides_cached = service.options.hide_cached_tokens
+        return job.requests(service.limits, mailbox, arrived, client, hides_cached=hides_cached)
 
 
 def root_of(directory: Path) -> str:

@@ -25,7 +25,6 @@ from nic_frontend.api.completion import parse_completion
 from nic_frontend.api.job import Job
 from nic_frontend.errors import ApiError, unavailable
 from nic_frontend.options import FrontendOptions
-from nic_frontend.ring.request import Mailbox, PatientMailbox
 from nic_frontend.service import Service
 
 T = TypeVar("T")
@@ -125,7 +124,7 @@ class Engine:
         text = question.text
         if question.chat:
             (text,) = await service.tokenizer.decode([job.prompts[0].tolist()])
-        mailbox = self._mailbox(job, answer)
+        mailbox = job.mailbox(self._options.max_buffered_tokens, streamed=answer.is_streamed)
         requests = job.requests(service.limits, mailbox, time.perf_counter())
         contradictions.check(requests[0], job.grammars.param, service.served)
         answer.begin(text, requests, service.served.texts())
@@ -145,11 +144,6 @@ class Engine:
             raise
         finally:
             choices.close(outcome)
-
-    def _mailbox(self, job: Job, answer: Answer) -> Mailbox:
-        """Tokens are looked at one by one where somebody waits for each, or where one may end the answer."""
-        looks_at_each = answer.is_streamed or job.parameters.stops or job.conclusion
-        return (Mailbox if looks_at_each else PatientMailbox)(self._options.max_buffered_tokens)
 
     async def _job(self, question: Question) -> Job:
         served = self.service.served

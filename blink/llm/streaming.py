@@ -115,16 +115,20 @@ class AsyncLLM(Model):
                 f"the request_id {name!r} is that of an open request: give another, or leave it out"
             )
         news = asyncio.Event()
+        only_last = question.params.output_kind is RequestOutputKind.FINAL_ONLY
 
         def wake(_: object = None) -> None:
             with contextlib.suppress(RuntimeError):  # the caller's loop has been closed
                 loop.call_soon_threadsafe(news.set)
 
-        answer = Answer(name, question.params, wake)
+        def tell() -> None:
+            if answer.finished or not only_last:
+                wake()
+
+        answer = Answer(name, question.params, tell)
         work = engine.start(engine.answer(question, answer))
         work.add_done_callback(wake)
         self._open[name] = _Open(answer, work)
-        only_last = question.params.output_kind is RequestOutputKind.FINAL_ONLY
         try:
             while True:
                 await news.wait()

@@ -72,6 +72,11 @@ class Answer(Protocol):
 
     keep_alive: str  # what a stream sends that would be silent for too long
 
+    @property
+    def may_end_early(self) -> bool:
+        """It may end a choice before the model does, so each token counts that it sees too late."""
+        ...
+
     def begin(self, requests: list[Request], control: Control) -> None:
         """The call's choices were submitted."""
         ...

@@ -30,6 +30,10 @@ class BlockAnswer:
         self.requests: list[Request] = []
         self._control: Control
 
+    @property
+    def may_end_early(self) -> bool:
+        return self.splitter.may_end_early
+
     def begin(self, requests: list[Request], control: Control) -> None:
         self.requests = list(requests)
         self._control = control

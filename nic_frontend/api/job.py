@@ -15,7 +15,7 @@ from nic_frontend.api.keep import Kept
 from nic_frontend.api.limits import Limits
 from nic_frontend.api.parameters import Parameters
 from nic_frontend.api.served import Served
-from nic_frontend.ring.request import NO_SALT, Mailbox, Request
+from nic_frontend.ring.request import NO_SALT, Mailbox, PatientMailbox, Request
 
 WARNING = "x-blink-warning"
 MAX_WARNING = 1000  # characters of that header
@@ -37,6 +37,13 @@ class Job:
 
     def __post_init__(self) -> None:
         check_ends(self.parameters.sampling, self.grammars)
+
+    def mailbox(self, limit: int, *, streamed: bool) -> Mailbox:
+        """For its requests. Tokens are looked at one by one where somebody waits for each, or where one may
+        end the answer.
+        """
+        looks_at_each = streamed or self.parameters.stops or self.conclusion or self.answer.may_end_early
+        return (Mailbox if looks_at_each else PatientMailbox)(limit)
 
     def requests(
         self, limits: Limits, mailbox: Mailbox, arrived: float, client: int = 0, *, hides_cached: bool = False

@@ -62,6 +62,10 @@ class SplitAnswer:
         self._endings: list[Ending | None] = [None for _ in splitters]
         self._control: Control
 
+    @property
+    def may_end_early(self) -> bool:
+        return any(splitter.may_end_early for splitter in self._splitters)
+
     def begin(self, requests: list[Request], control: Control) -> None:
         self._control = control
         self._envelope.begin(requests)

@@ -30,6 +30,7 @@ class TextAnswer:
     """One event per token, whether it shows text or not. `echoes` are what the choices' texts begin with."""
 
     keep_alive = KEEP_ALIVE
+    may_end_early = False
 
     def __init__(
         self, chat: bool, model: str, parameters: Parameters, echoes: list[str], texts: TokenTexts

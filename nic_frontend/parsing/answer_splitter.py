@@ -51,6 +51,11 @@ class AnswerSplitter(ABC):
         return n > 1 or (n == 1 and self.between_calls)
 
     @property
+    def may_end_early(self) -> bool:
+        """The answer may be `complete` before the model ends it."""
+        return self.one_call
+
+    @property
     def exhausted(self) -> bool:
         """The model still thinks, and has had all its budget. True once: then it is made to conclude."""
         if self.budget is None or not self.thinking or self.reasoning_tokens < self.budget:

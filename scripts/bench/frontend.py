@@ -2,8 +2,8 @@
 """The frontend's ceiling: tokens a second per core, with a ring writer in place of the scheduler.
 
 Three processes: this one writes tokens into the ring at a given rate, one frontend serves, one client counts
-events. What is reported is tokens per CPU second of the frontend (user and system time, all its threads),
-which other load on the machine does not distort.
+events, or answers with --whole. What is reported is tokens per CPU second of the frontend (user and system
+time, all its threads), which other load on the machine does not distort.
 
 python scripts/bench/frontend.py --model models/demo --streams 64 --seconds 5
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nic_frontend.options import FrontendOptions  # noqa: E402
-from nic_frontend.server import serve  # noqa: E402
+from nic_frontend.server import listening, serve  # noqa: E402
 from ringbuffer import abi  # noqa: E402
 from ringbuffer.abi import Command, LeaseState, Phase, State  # noqa: E402
 from ringbuffer.region import Geometry, ModelFacts, create, model_fingerprint, rounded_up  # noqa: E402
@@ -105,11 +105,11 @@ class RingWriter:
 
 
 class Counter(asyncio.Protocol):
-    """One stream after another on one connection; counts events without parsing them."""
+    """One request after another on one connection; counts tokens without parsing what comes."""
 
     def __init__(self, request: bytes) -> None:
         self.request = request
-        self.events = 0
+        self.tokens = 0
         self.tail = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -117,29 +117,52 @@ class Counter(asyncio.Protocol):
         transport.write(self.request)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        self.events += data.count(b"data: {")
+        """Of a stream, which has an event for each token."""
+        self.tokens += data.count(b"data: {")
         if (self.tail + data).endswith(b"0\r\n\r\n"):
             self.transport.write(self.request)  # type: ignore[attr-defined]
         self.tail = data[-5:]
 
 
-def client(port: int, streams: int, max_tokens: int, seconds: float, results: Queue[float]) -> None:
-    body = json.dumps({"prompt": [5] * 16, "max_tokens": max_tokens, "stream": True, "ignore_eos": True})
+class WholeCounter(Counter):
+    def __init__(self, request: bytes, max_tokens: int) -> None:
+        super().__init__(request)
+        self._max_tokens = max_tokens
+
+    def data_received(self, data: bytes) -> None:
+        self.tail += data
+        head, blank, body = self.tail.partition(b"\r\n\r\n")
+        if blank and len(body) == int(head.lower().partition(b"content-length:")[2].split()[0]):
+            self.tokens += self._max_tokens
+            self.tail = b""
+            self.transport.write(self.request)  # type: ignore[attr-defined]
+
+
+def client(
+    port: int, streams: int, max_tokens: int, whole: bool, seconds: float, results: Queue[float]
+) -> None:
+    wanted = {"prompt": [5] * 16, "max_tokens": max_tokens, "stream": not whole, "ignore_eos": True}
+    body = json.dumps(wanted)
     head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    head += f"content-length: {len(body)}\r\n\r\n"
+    request = f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
+
+    def counter() -> Counter:
+        return WholeCounter(request, max_tokens) if whole else Counter(request)
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        protocols = [
-            (await loop.create_connection(lambda: Counter((head + body).encode()), "127.0.0.1", port))[1]
-            for _ in range(streams)
-        ]
+        counters = [(await loop.create_connection(counter, "127.0.0.1", port))[1] for _ in range(streams)]
         await asyncio.sleep(1.0)
         for mark in (0.0, seconds):
             await asyncio.sleep(mark)
-            results.put(sum(protocol.events for protocol in protocols))
+            results.put(sum(one.tokens for one in counters))
 
     uvloop.run(run())
+
+
+def serve_here(options: FrontendOptions) -> None:
+    with listening(options) as listener:
+        serve(options, listener)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -174,6 +197,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=512)
     parser.add_argument("--step-us", type=float, default=2000.0, help="between two tokens of a stream")
+    parser.add_argument("--whole", action="store_true", help="ask for answers that are not streamed")
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
 
@@ -183,10 +207,13 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     stop, results = context.Event(), context.Queue()
     options = FrontendOptions(ring=path, model_dir=arguments.model, port=port, log_level="warning")
-    frontend = context.Process(target=serve, args=(options,))
+    frontend = context.Process(target=serve_here, args=(options,))
     load = context.Process(
-        target=client, args=(port, arguments.streams, arguments.max_tokens, arguments.seconds, results)
-    )
+        target=client,
+        args=(
+            port, arguments.streams, arguments.max_tokens, arguments.whole, arguments.seconds, results,
+        ),
+    )  # fmt: skip
     try:
         frontend.start()
         writing = threading.Thread(target=writer.run, args=(arguments.step_us / 1e6, stop))
@@ -204,7 +231,8 @@ def main() -> None:
         frontend.join()
         writer.region.close()
     tokens = last - first
-    print(f"{arguments.streams} streams, a token each per {arguments.step_us:.0f} us")
+    kind = "answers" if arguments.whole else "streams"
+    print(f"{arguments.streams} {kind}, a token each per {arguments.step_us:.0f} us")
     print(f"{tokens / wall:10.0f} tokens/s")
     print(f"{cpu / wall:10.2f} cores of frontend")
     print(f"{tokens / cpu:10.0f} tokens per CPU second of frontend")
