@@ -1,6 +1,9 @@
 /* The CUDA engine's module: the ops' kernels, which the host names when it compiles
  * ("blink::embed_kernel<__half>"), and the filler of random weights. Compiled by gpu_backend/cuda/compile.py;
  * by hand: nvcc -arch=sm_90a -std=c++17 -c kernels/engine.cu
+ *
+ * Every kernel is a template, if only with a parameter that says nothing ("blink::gate_kernel<>"): each instance is
+ * compiled by itself, and whatever is no template would be compiled with each of them.
  */
 #include "kernels/megakernel/megakernel_sm90.h"
 #include "ops/activation.h"
@@ -54,6 +57,7 @@ __global__ void random_kernel(Half* out, uint64_t n, uint64_t seed, float mean, 
 }
 
 /* The same in fp8, four elements a word: numbers with mean 0, at most 3.5 times `std`. */
+template <typename = void>
 __global__ void random_fp8_kernel(uint32_t* out, uint64_t n_words, uint64_t seed, float std) {
   const uint64_t stride = uint64_t(gridDim.x) * blockDim.x;
   for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n_words; i += stride) {

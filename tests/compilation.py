@@ -30,7 +30,7 @@ from gpu_backend.cuda.cache import cache_directory
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = cache_directory() / "tests"
 COMPILERS = {".c": ("gcc", []), ".cpp": ("g++", ["-std=c++17"])}
-CUBINS = 200  # of the tests' kernels that stay in the cache, 1 to 2 MB each
+CUBINS = 5000  # of the tests' kernels that stay in the cache, some 150 KB each
 UNUSED_S = 14 * 24 * 3600  # a program or an object that nobody has used for so long is removed
 
 

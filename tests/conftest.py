@@ -14,6 +14,7 @@ import compilation
 import pytest
 
 from gpu_backend.cuda import compile as compile_cuda
+from gpu_backend.cuda import instances
 from ringbuffer import messages
 
 
@@ -60,9 +61,12 @@ def build_program() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def many_kernels_cached() -> Iterator[None]:
-    """Else the tests of one run, or of two clones, push each other's out of the cache."""
+    """Else the tests of one run, or of two clones, push each other's out of the cache. Those that run side by
+    side have a core each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compile_cuda, "CACHE_ENTRIES", compilation.CUBINS)
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            patch.setattr(instances, "PROCESSES", 1)
         yield
 
 

@@ -61,11 +61,11 @@ def store(path: Path, entry: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def making(path: Path) -> Iterator[None]:
+def making(path: Path, *, quietly: bool = False) -> Iterator[None]:
     """Who makes an entry does it in here, and looks first whether it is there. While another process makes
-    the same, this waits, WAIT_S at most. Who has waited makes it without a lock: what the other could not
-    make or keep, the others need not make one after the other. Nobody waits where this user cannot have a
-    lock."""
+    the same, this waits, WAIT_S at most, and says so unless `quietly`. Who has waited makes it without a
+    lock: what the other could not make or keep, the others need not make one after the other. Nobody waits
+    where this user cannot have a lock."""
     lock = path.with_suffix(".lock")
     with contextlib.ExitStack() as owned:
         descriptor = _opened(lock)
@@ -74,12 +74,28 @@ def making(path: Path) -> Iterator[None]:
             if _takes(descriptor):
                 owned.callback(_remove, lock)
             else:
-                say("waiting for another process, which compiles the same")
+                if not quietly:
+                    say("waiting for another process, which compiles the same")
                 deadline = time.monotonic() + WAIT_S
                 while not _takes(descriptor) and time.monotonic() < deadline:
                     time.sleep(POLL_S)
                 owned.close()
         yield
+
+
+@contextlib.contextmanager
+def making_alone(path: Path) -> Iterator[bool]:
+    """The same for an entry that is worth making only if nobody else makes it: whether this has the lock."""
+    lock = path.with_suffix(".lock")
+    with contextlib.ExitStack() as owned:
+        descriptor = _opened(lock)
+        alone = False
+        if descriptor is not None:
+            owned.callback(os.close, descriptor)
+            alone = _takes(descriptor)
+            if alone:
+                owned.callback(_remove, lock)
+        yield alone
 
 
 def _opened(lock: Path) -> int | None:
@@ -113,9 +129,10 @@ def _remove(lock: Path) -> None:
 def drop_oldest(like: Path, kept: int) -> None:
     """Removes the files beside `like` that end as it does, but for the `kept` that were used last."""
     with contextlib.suppress(OSError):
-        entries = sorted(like.parent.glob(f"*{like.suffix}"), key=lambda entry: entry.stat().st_mtime)
-        for old in entries[:-kept]:
-            old.unlink()
+        entries = list(like.parent.glob(f"*{like.suffix}"))
+        if len(entries) > kept:
+            for old in sorted(entries, key=lambda entry: entry.stat().st_mtime)[:-kept]:
+                old.unlink()
 
 
 def mark_used(path: Path) -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gpu_backend.cuda import toolkit
-from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, making, mark_used, store
+from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, making, making_alone, mark_used, store
 from ringbuffer.version import install
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
 LOG_LINES = 40
-CACHE_ENTRIES = 64  # cubins that are kept, 1 to 2 MB each
+CACHE_ENTRIES = 1024  # cubins that are kept, of some 150 KB; the scheduler's have 2 MB
 # NVRTC has no __builtin_offsetof, which the layout assertions of ring.h and step.h use.
 OFFSETOF = "-D__builtin_offsetof(type,member)=__INTADDR__(&(((type*)0)->member))"
 
@@ -46,23 +46,23 @@ def compile_module(
     `rdc` compiles relocatable code and links it with the device runtime. Taken from the cache if nothing
     that it depends on has changed. Raises CompileError, ToolkitError.
     """
-    return _cached(source, arch, defines or {}, rdc, ())[0]
+    return Compilation(source, arch, defines, rdc).compiled()[0]
 
 
 def is_compiled(source: Path, arch: str, rdc: bool = False) -> bool:
     """Whether compile_module has nothing left to do. Raises CompileError, ToolkitError."""
-    return load(_entry(source, _options(arch, {}, rdc), ())) is not None
+    return Compilation(source, arch, rdc=rdc).kept() is not None
 
 
 def compile_templates(
     source: Path, arch: str, names: Sequence[str], defines: Mapping[str, str | int] | None = None
 ) -> tuple[bytes, dict[str, str]]:
-    """Like compile_module, for kernels that are templates: instantiates each of `names`.
+    """Like compile_module, for kernels that are templates: instantiates each of `names` in one module.
 
     A name is a C++ expression ("blink::embed_kernel<__half>"). Returns the cubin and, for each name, the
     kernel's symbol in it.
     """
-    return _cached(source, arch, defines or {}, False, names)
+    return Compilation(source, arch, defines).compiled(names)
 
 
 def compile_linked(
@@ -71,57 +71,78 @@ def compile_linked(
     """Like compile_templates, for kernels that call the functions of `parts`, which are LTO-IR: NVVM's
     intermediate code. They are optimised together, calls across them inlined, so it costs no registers.
     """
-    return _cached(source, arch, defines, False, names, parts)
+    return Compilation(source, arch, defines, parts=parts).compiled(names)
 
 
-def _cached(
-    source: Path,
-    arch: str,
-    defines: Mapping[str, str | int],
-    rdc: bool,
-    names: Sequence[str],
-    parts: Sequence[bytes] = (),
-) -> tuple[bytes, dict[str, str]]:
-    options = _options(arch, defines, rdc) + (["-dlto"] if parts else [])
-    path = _entry(source, options, [*names, *(hashlib.sha256(part).hexdigest() for part in parts)])
-    if (kept := _kept(path)) is not None:
-        return kept
-    with making(path):
-        if (kept := _kept(path)) is not None:
+class Compilation:
+    """Compilations of one source that differ in nothing but the templates that they instantiate. What all of
+    them depend on is read once, by the constructor. Methods raise CompileError and ToolkitError.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        arch: str,
+        defines: Mapping[str, str | int] | None = None,
+        rdc: bool = False,
+        parts: Sequence[bytes] = (),
+    ) -> None:
+        self._source, self._arch, self._rdc, self._parts = source, arch, rdc, parts
+        self._options = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", OFFSETOF]
+        self._options += [f"-D{name}={value}" for name, value in sorted((defines or {}).items())]
+        self._options += ["--relocatable-device-code=true"] if rdc else []
+        self._options += ["-dlto"] if parts else []
+        self._reads = _digest_of_sources(source)
+        known = (self._options, _nvrtc_version(), [hashlib.sha256(part).hexdigest() for part in parts])
+        self._reads.update(repr(known).encode())
+
+    def entry(self, names: Sequence[str] = ()) -> Path:
+        """Where the cache has it, or would."""
+        digest = self._reads.copy()
+        digest.update(repr(list(names)).encode())
+        return cache_directory() / f"{self._source.stem}-{digest.hexdigest()[:32]}.cubin"
+
+    def kept(self, names: Sequence[str] = ()) -> tuple[bytes, dict[str, str]] | None:
+        """What the cache has: a line of JSON with the symbols, and then the cubin. A damaged entry counts as
+        none."""
+        path = self.entry(names)
+        if (kept := load(path)) is None:
+            return None
+        symbols, _, code = kept.partition(b"\n")
+        mark_used(path)
+        with contextlib.suppress(ValueError):
+            return code, json.loads(symbols)
+        return None
+
+    def compiled(self, names: Sequence[str] = (), *, quietly: bool = False) -> tuple[bytes, dict[str, str]]:
+        """From the cache, or compiled and kept. Waits for another process that compiles the same, and says so
+        unless it does it `quietly`."""
+        if (kept := self.kept(names)) is not None:
             return kept
-        code, lowered = _compile(source, options, names)
-        if rdc:
-            code = _link_device_runtime(code, arch)
-        if parts:
-            code = _link_parts(code, parts, arch)
+        with making(self.entry(names), quietly=quietly):
+            return self.kept(names) or self._made(names)
+
+    def compile_unless_another_does(self, names: Sequence[str]) -> None:
+        """Into the cache, if it is not there and no other process has begun to compile it."""
+        if self.kept(names) is None:
+            with making_alone(self.entry(names)) as alone:
+                if alone and self.kept(names) is None:
+                    self._made(names)
+
+    def _made(self, names: Sequence[str]) -> tuple[bytes, dict[str, str]]:
+        code, lowered = _compile(self._source, self._options, names)
+        if self._rdc:
+            code = _link_device_runtime(code, self._arch)
+        if self._parts:
+            code = _link_parts(code, self._parts, self._arch)
+        path = self.entry(names)
         if store(path, json.dumps(lowered).encode() + b"\n" + code):  # else the next start compiles again
             drop_oldest(path, CACHE_ENTRIES)
-    return code, lowered
+        return code, lowered
 
 
-def _kept(path: Path) -> tuple[bytes, dict[str, str]] | None:
-    """A cache entry is the symbols as one line of JSON, and then the cubin. A damaged one counts as none."""
-    if (kept := load(path)) is None:
-        return None
-    symbols, _, code = kept.partition(b"\n")
-    mark_used(path)
-    with contextlib.suppress(ValueError):
-        return code, json.loads(symbols)
-    return None
-
-
-def _options(arch: str, defines: Mapping[str, str | int], rdc: bool) -> list[str]:
-    options = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", OFFSETOF]
-    options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
-    return options + (["--relocatable-device-code=true"] if rdc else [])
-
-
-def _entry(source: Path, options: Sequence[str], names: Sequence[str]) -> Path:
-    return cache_directory() / f"{source.stem}-{_digest(source, [*options, *names])}.cubin"
-
-
-def _digest(source: Path, options: list[str]) -> str:
-    """Over every source that could be included, the options and the compiler: too wide is safe."""
+def _digest_of_sources(source: Path) -> Any:
+    """Over every source that could be included: too wide is safe."""
     digest = hashlib.sha256()
     root = source_root()
     files = [
@@ -130,8 +151,7 @@ def _digest(source: Path, options: list[str]) -> str:
     for path in sorted({*files, source}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())
-    digest.update(repr((options, _nvrtc_version())).encode())
-    return digest.hexdigest()[:32]
+    return digest
 
 
 def _nvrtc() -> Any:

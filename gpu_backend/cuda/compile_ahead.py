@@ -1,21 +1,17 @@
 """Compiles a module in a process of its own, for whoever needs it only later.
 
-`python -m gpu_backend.cuda.compile_ahead SOURCE ARCH PARENT` is started by CompileAhead alone. A thread would
-not do: the compiler cannot be interrupted, and whoever gives up a start would have to wait for it.
+`python -m gpu_backend.cuda.compile_ahead PARENT SOURCE ARCH` is started by CompileAhead alone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 from gpu_backend.cuda.compile import CompileError, compile_module, is_compiled
+from gpu_backend.cuda.compiler_process import CompilerProcess, arguments_from
 from gpu_backend.cuda.toolkit import ToolkitError
-from ringbuffer.parent import ends_with
 
 COMPILE_S = 600.0  # it takes a minute or so; beyond this, whoever waits compiles it
 
@@ -28,32 +24,28 @@ class CompileAhead:
     """
 
     def __init__(self, source: Path, arch: str) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(CompileError, ToolkitError, OSError):
+        self._process: CompilerProcess | None = None
+        with contextlib.suppress(CompileError, ToolkitError):
             if not is_compiled(source, arch, rdc=True):
-                command = [sys.executable, "-m", __name__, str(source), arch, str(os.getpid())]
-                silent = subprocess.DEVNULL
-                self._process = subprocess.Popen(command, stdin=silent, stdout=silent, stderr=silent)
+                self._process = CompilerProcess(__name__, str(source), arch)
 
     def wait(self) -> None:
         """Until it is compiled, or is not going to be."""
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(COMPILE_S)
+            self._process.wait(COMPILE_S)
         self.close()
 
     def close(self) -> None:
         """Gives it up, unless it is done."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            self._process.close()
         self._process = None
 
 
 def main() -> int:
-    source, arch, parent = sys.argv[1:]
-    if not ends_with(int(parent), signal.SIGKILL):
+    if (arguments := arguments_from(*sys.argv[1:])) is None:
         return 1
+    source, arch = arguments
     try:
         compile_module(Path(source), arch, rdc=True)
     except (CompileError, ToolkitError):

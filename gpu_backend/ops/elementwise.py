@@ -39,7 +39,7 @@ class GateKernel(Always):
     def launches(self, op: Gate, target: Target) -> list[Launch]:
         """Nothing of a step starts before its gate opens (E2)."""
         operands = (FromStep.STEP_SET, FromStep.TABLES)
-        return [Launch("gate_kernel", (1, 1, 1), (1, 1, 1), operands, overlap=False)]
+        return [Launch("gate_kernel<>", (1, 1, 1), (1, 1, 1), operands, overlap=False)]
 
 
 class CopyPagesKernel(Always):
@@ -51,7 +51,7 @@ class CopyPagesKernel(Always):
         places = (cache.address, cache.host_address, cache.pages, parts, cache.page_bytes // parts)
         operands = (FromStep.STEP_SET, FromStep.TABLES, *places)
         return [
-            Launch("copy_pages_kernel", (COPY_BLOCKS, 1, 1), (COPY_THREADS, 1, 1), operands, overlap=False)
+            Launch("copy_pages_kernel<>", (COPY_BLOCKS, 1, 1), (COPY_THREADS, 1, 1), operands, overlap=False)
         ]
 
 

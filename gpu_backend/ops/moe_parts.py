@@ -52,7 +52,7 @@ def route(op: Moe, target: Target, choose: Choose) -> list[Work]:
     counts = (op.tokens, routing.count, routing.per_token, int(routing.renormalise))
     bias = op.router_bias
     top_k = Launch(
-        f"route_biased_kernel<{bias.element.cpp}>" if bias else "route_kernel",
+        f"route_biased_kernel<{bias.element.cpp}>" if bias else "route_kernel<>",
         (ceil_div(op.tokens, ROUTE_WARPS), 1, 1),
         (32 * ROUTE_WARPS, 1, 1),
         (FromStep.STEP_SET, buffers.logits, *((bias,) if bias else ()), *buffers.chosen, *counts),

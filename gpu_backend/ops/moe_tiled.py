@@ -101,7 +101,7 @@ def experts(op: Moe, target: Target, choose: Choose) -> list[Work]:
         Buffer("expert_pairs", 1, op.pairs, Element.U32),
     )
     make_plan = Launch(
-        "expert_plan_kernel",
+        "expert_plan_kernel<>",
         (ceil_div(op.tokens, PLAN_TOKENS), 1, 1),
         (PLAN_THREADS, 1, 1),
         (buffers.choice, *plan, op.tokens, count, per_token, unit),

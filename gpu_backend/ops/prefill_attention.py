@@ -94,7 +94,7 @@ class PlanFlash:
         most = most_parts(op.heads, op.tokens, target)
         plan = _plan(op.heads, op.tokens, op.batch_slots, most)
         operands = (FromStep.STEP_SET, plan, FLASH_ROWS // flash_pack(op.heads), PART_KEYS, most)
-        return [Launch("prefill_plan_kernel", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), operands)]
+        return [Launch("prefill_plan_kernel<>", (1, 1, 1), (PREFILL_PLAN_THREADS, 1, 1), operands)]
 
 
 class FlashAttention:

@@ -19,6 +19,7 @@ constexpr uint64_t kGateTimeoutNs = 30000000000ull;
 constexpr int kGateRegisters = 32;
 
 /* grid (1), block (1). Writes head->start_ns and, when the wait ran out, head->fault. */
+template <typename = void>
 __global__ void __maxnreg__(kGateRegisters) gate_kernel(struct blink_step_set set, struct blink_tables tables) {
   const uint64_t before = set.head->id - 1;
   const uint64_t begin = global_ns();

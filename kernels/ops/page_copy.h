@@ -45,6 +45,7 @@ constexpr uint32_t kCopyAhead = 4; /* accesses of 16 bytes, a thread */
 
 /* grid (kCopyBlocks), block (kCopyThreads). `part_bytes` is a multiple of 16. The last block publishes the step (E1).
  */
+template <typename = void>
 __global__ void __launch_bounds__(kCopyThreads)
     copy_pages_kernel(struct blink_step_set set, struct blink_tables tables, unsigned char* cache, unsigned char* host,
                       uint32_t total_pages, uint32_t parts, uint64_t part_bytes) {

@@ -13,11 +13,14 @@ from typing import Any
 import compilation
 from limits import PROGRAM_S
 
+from gpu_backend.cuda import instances
+
 PRELUDE = """
 import sys
 from pathlib import Path
-from gpu_backend.cuda import compile as compile_cuda, toolkit
+from gpu_backend.cuda import compile as compile_cuda, instances, toolkit
 compile_cuda.CACHE_ENTRIES = {cubins}  # as many as the tests' own process keeps
+instances.PROCESSES = {processes}  # likewise
 real = toolkit.library
 toolkit.library = lambda name, wheel: Path(sys.argv[2]) / name if "cublas" in name else real(name, wheel)
 from gpu_backend.engines.native import gemm_choice
@@ -52,7 +55,7 @@ def run(
         "PYTHONPATH": os.pathsep.join(paths),
         **environment,
     }
-    program = PRELUDE.format(cubins=compilation.CUBINS) + script
+    program = PRELUDE.format(cubins=compilation.CUBINS, processes=instances.PROCESSES) + script
     result = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path), str(fake / "lib")],
         env={**os.environ, **changes},

@@ -21,7 +21,7 @@ from lowered import lowered_symbols
 from gpu_backend.cuda import cache as kept_cuda
 from gpu_backend.cuda import compile as compile_cuda
 from gpu_backend.cuda import toolkit
-from gpu_backend.cuda.compile import CompileError, compile_module, compile_templates, source_root
+from gpu_backend.cuda.compile import Compilation, CompileError, compile_module, compile_templates, source_root
 from gpu_backend.cuda.compile_ahead import CompileAhead
 from gpu_backend.models.description import Experts
 
@@ -101,7 +101,7 @@ def test_nobody_waits_for_ever_for_another_process(
     launcher: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(kept_cuda, "WAIT_S", 0.1)
-    entry = compile_cuda._entry(launcher, compile_cuda._options("sm_90a", {}, True), ())
+    entry = Compilation(launcher, "sm_90a", rdc=True).entry()
     with ThreadPoolExecutor() as threads, kept_cuda.making(entry):
         compiled = threads.submit(compile_module, launcher, "sm_90a", rdc=True).result(60)
         assert compiled.startswith(ELF)
@@ -128,7 +128,7 @@ def test_those_who_have_waited_in_vain_do_not_wait_for_each_other(cache: Path) -
 
 def test_a_lock_that_cannot_be_removed_is_no_error(launcher: Path, cache: Path) -> None:
     """As in a cache that became read-only, with a lock that a killed process has left."""
-    entry = compile_cuda._entry(launcher, compile_cuda._options("sm_90a", {}, True), ())
+    entry = Compilation(launcher, "sm_90a", rdc=True).entry()
     lock = entry.with_suffix(".lock")
     with kept_cuda.making(entry):
         lock.unlink()
@@ -138,7 +138,7 @@ def test_a_lock_that_cannot_be_removed_is_no_error(launcher: Path, cache: Path) 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602])
 def test_nobody_waits_for_a_lock_that_others_may_hold(launcher: Path, cache: Path, mode: int) -> None:
-    entry = compile_cuda._entry(launcher, compile_cuda._options("sm_90a", {}, True), ())
+    entry = Compilation(launcher, "sm_90a", rdc=True).entry()
     lock = entry.with_suffix(".lock")
     cache.mkdir(parents=True)
     lock.touch()
@@ -336,7 +336,8 @@ def test_compiling_ahead_can_be_given_up(cache: Path) -> None:
     """Not even a large source holds up whoever gives up, and nothing is left behind, but a lock that nobody
     has any more."""
     ahead = CompileAhead(source_root() / "kernels" / "scheduler" / "scheduler.cu", "sm_90a")
-    process = ahead._process
+    assert ahead._process is not None
+    process = ahead._process._process
     assert process is not None
     time.sleep(2.0)
     ahead.close()

@@ -52,7 +52,7 @@ def test_the_compiler_agrees(
     assert len(lines) > 150
     source = tmp_path / "constants.cu"
     source.write_text("\n".join([f'#include "{ENGINE}"', "namespace blink {", *lines, "}", ""]))
-    compile_templates(source, "sm_90a", ["blink::gate_kernel"])
+    compile_templates(source, "sm_90a", ["blink::gate_kernel<>"])
 
 
 def test_a_difference_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,4 +65,4 @@ def test_a_difference_does_not_compile(tmp_path: Path, monkeypatch: pytest.Monke
         f'#include "{ENGINE}"\nnamespace blink {{ static_assert(kSplitPlanThreads == 1, "cut"); }}\n'
     )
     with pytest.raises(CompileError, match="cut"):
-        compile_templates(source, "sm_90a", ["blink::gate_kernel"])
+        compile_templates(source, "sm_90a", ["blink::gate_kernel<>"])

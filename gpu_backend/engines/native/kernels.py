@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
-from gpu_backend.cuda.compile import compile_linked, compile_templates, source_root
+from gpu_backend.cuda.compile import compile_linked, source_root
 from gpu_backend.cuda.driver import Kernel, Module
+from gpu_backend.cuda.instances import compile_instances
 from gpu_backend.element import Element
 from gpu_backend.models.abi import Activation
 
@@ -31,7 +32,8 @@ def compile_with_processors(
 
 
 class Kernels:
-    """The loaded modules: kernels["embed_kernel<__half>"].launch(...).
+    """The loaded modules: kernels["embed_kernel<__half>"].launch(...). Each kernel has its own, but for
+    those that are linked.
 
     `names` are those of the instances. `random` is the kernel that fills weights of `element`. All that end
     in an activation have this one. Those that call logits processors are linked with `processors`, as LTO-IR.
@@ -51,7 +53,8 @@ class Kernels:
         own = [name for name in wanted if LINKED not in name]
         source = source_root() / "kernels" / "engine.cu"
         self._kernels: dict[str, Kernel] = {}
-        modules = [compile_templates(source, arch, own, activation_define(activation))]
+        compiled = compile_instances(source, arch, own, activation_define(activation))
+        modules = [(cubin, {name: symbol}) for name, (cubin, symbol) in compiled.items()]
         if linked:
             modules.append(compile_with_processors(linked, arch, processors))
         with ExitStack() as owned:

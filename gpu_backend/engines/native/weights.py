@@ -30,7 +30,7 @@ from gpu_backend.weights.safetensors import CheckpointError
 
 RANDOM_STD = 0.02
 RANDOM_OUTPUT_STD = 0.002  # of attention's output matrix
-RANDOM_FP8 = "random_fp8_kernel"
+RANDOM_FP8 = "random_fp8_kernel<>"
 RANDOM_FP8_STD = 112.0  # of fp8 elements: the largest, 3.5 times that, fit
 RANDOM_BLOCKS = 1024
 RANDOM_THREADS = 256

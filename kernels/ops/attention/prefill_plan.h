@@ -79,6 +79,7 @@ struct PromptChunk {
 /* grid (1), block (kPrefillPlanThreads): a warp a batch slot. The fields of PrefillCut; `part_keys` is a multiple of
  * kFlashKeys, and three times that at least unless `most` is 1, so that every row of a unit sees keys of every part:
  * a part then has two tiles at least, and the last one begins before the keys of the unit's first token end. */
+template <typename = void>
 __global__ void prefill_plan_kernel(struct blink_step_set set, PrefillUnit* plan, uint32_t unit_tokens,
                                     uint32_t part_keys, uint32_t most) {
   allow_successor();

@@ -106,6 +106,7 @@ __device__ __forceinline__ void find_places(PlanTables& table, uint32_t n_expert
 
 /* grid (ceil(tokens / kPlanTokens)), block (kPlanThreads). Every block counts all pairs and puts a part of the pairs
  * in order: a bit per token and expert gives each its place. The first writes the units. */
+template <typename = void>
 __global__ void __launch_bounds__(kPlanThreads)
     expert_plan_kernel(const uint32_t* topk_ids, ExpertUnit* plan, uint32_t* pairs, uint32_t tokens, uint32_t n_experts,
                        uint32_t per_token, uint32_t unit_tokens) {

@@ -151,6 +151,7 @@ __device__ __forceinline__ void route_token(const struct blink_step_set& set, co
 }
 
 /* grid (ceil(tokens / kRouteWarps)), block (32 * kRouteWarps): one warp per token. */
+template <typename = void>
 __global__ void route_kernel(struct blink_step_set set, const float* logits, uint32_t* topk_ids, float* weight,
                              uint32_t tokens, uint32_t n_experts, uint32_t per_token, uint32_t renormalise) {
   allow_successor();

@@ -71,7 +71,7 @@ def test_codes_are_multiplied_as_they_lie_in_memory(form: GroupForm, biased: boo
         assert Tensor(weight, shape, box) in launch.operands
         assert Struct("<2QI4x", (weight, weight.scales, shift)) in launch.operands
         assert launch.shared_bytes == GROUPED_CODES_SHARED_BYTES
-    assert found["expert_plan_kernel"].operands[-1] == 128
+    assert found["expert_plan_kernel<>"].operands[-1] == 128
     assert not any("unpack" in buffer.name for buffer in choose(op, TARGET).buffers)
 
 
@@ -82,4 +82,4 @@ def test_each_matrix_has_a_kernel_of_its_own() -> None:
     found = launches(op)
     assert "moe_grouped_gemm_kernel<__nv_bfloat16, blink::kDown>" in found
     assert "moe_grouped_codes_gemm_kernel<__nv_bfloat16, blink::kGateUp, blink::kInt4ByGroup>" in found
-    assert found["expert_plan_kernel"].operands[-1] == 128
+    assert found["expert_plan_kernel<>"].operands[-1] == 128

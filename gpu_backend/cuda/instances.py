@@ -1,0 +1,62 @@
+"""Kernels that are templates, each instance compiled by itself and kept for whatever model launches it next.
+
+Models share most of their instances, so the second one that a machine serves, or a change of a flag, compiles
+few. Those that are missing are compiled by several processes.
+
+`python -m gpu_backend.cuda.instances PARENT SOURCE ARCH DEFINES NAMES`, the last two in JSON, is started by
+compile_instances alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from gpu_backend.cuda.compile import Compilation, CompileError
+from gpu_backend.cuda.compiler_process import CompilerProcess, arguments_from
+from gpu_backend.cuda.toolkit import ToolkitError
+
+PROCESSES = min(8, len(os.sched_getaffinity(0)))  # this one among them; each takes some 200 MB
+INSTANCES_EACH = 3  # at least: to start a process takes about as long as to compile one instance
+
+
+def compile_instances(
+    source: Path, arch: str, names: Sequence[str], defines: Mapping[str, str | int] | None = None
+) -> dict[str, tuple[bytes, str]]:
+    """For each name, a C++ expression ("blink::embed_kernel<__half>"): a cubin, and the symbol of its kernel.
+
+    Taken from the cache if nothing that they depend on has changed. Raises CompileError, ToolkitError.
+    """
+    compilation = Compilation(source, arch, defines)
+    missing = [name for name in names if compilation.kept([name]) is None]
+    with ExitStack() as helpers:
+        for _ in range(min(PROCESSES, len(missing) // INSTANCES_EACH) - 1):
+            arguments = str(source), arch, json.dumps(defines or {}), json.dumps(missing)
+            helpers.enter_context(closing(CompilerProcess(__name__, *arguments)))
+        _compile_what_is_free(compilation, missing)
+        compiled = {name: compilation.compiled([name], quietly=True) for name in names}
+    return {name: (cubin, symbols[name]) for name, (cubin, symbols) in compiled.items()}
+
+
+def _compile_what_is_free(compilation: Compilation, names: Sequence[str]) -> None:
+    for name in names:
+        compilation.compile_unless_another_does([name])
+
+
+def main() -> int:
+    if (arguments := arguments_from(*sys.argv[1:])) is None:
+        return 1
+    source, arch, defines, names = arguments
+    try:
+        _compile_what_is_free(Compilation(Path(source), arch, json.loads(defines)), json.loads(names))
+    except (CompileError, ToolkitError):
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
