@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import random
 
+from limits import WAIT_S
 from serving import Demo, items, serving
+from waiting import idle_stats
 
 from ringbuffer.client import Stream
 
@@ -15,8 +17,8 @@ LONG_PROMPTS = ("lookup_long", "memory")
 
 
 def computed(demo: Demo) -> int:
-    """Prompt tokens that steps have run on so far."""
-    return int(demo.client.region.stats()["prompt_tokens"])
+    """Prompt tokens that steps have run on so far, once all that was asked is answered."""
+    return idle_stats(demo.client.region)["prompt_tokens"]
 
 
 def ask(demo: Demo, prompts: list[list[int]], max_tokens: int = 24, **params: object) -> list[Stream]:
@@ -24,7 +26,7 @@ def ask(demo: Demo, prompts: list[list[int]], max_tokens: int = 24, **params: ob
     prepared = [demo.client.prepare(prompt, max_tokens, **params) for prompt in prompts]
     for stream in prepared:
         demo.client.start(stream)
-    demo.client.wait(prepared, 60)
+    demo.client.wait(prepared, WAIT_S)
     return prepared
 
 

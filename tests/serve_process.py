@@ -17,7 +17,7 @@ import httpx
 from limits import START_S, WAIT_S
 from process_state import alive, children
 from ring_files import remove_ring
-from waiting import wait_until
+from waiting import idle_stats, wait_until
 
 from ringbuffer.attachment import attach
 from ringbuffer.region import Region
@@ -101,6 +101,10 @@ class ServeProcess:
     def stats(self) -> dict[str, int]:
         with self.region() as region:
             return region.stats()
+
+    def idle_stats(self) -> dict[str, int]:
+        with self.region() as region:
+            return idle_stats(region)
 
     def backends(self) -> list[int]:
         return self._children("backend")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo_model.tasks import Item, check, sample
-from limits import START_S
+from limits import START_S, WAIT_S
 from tokenizers import Tokenizer
 
 from ringbuffer.abi import Phase
@@ -46,7 +46,7 @@ def serving(
         yield process, wait_for_ring(process, name, start_s)
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def wait_for_ring(process: subprocess.Popen[bytes], name: str, start_s: float = START_S) -> Region:
@@ -84,7 +84,7 @@ class Demo:
     def right(self, item: Item, stream: Stream) -> bool:
         return check(item, self.tokenizer.decode(stream.tokens))
 
-    def answer(self, chosen: Sequence[Item], timeout_s: float = 120.0) -> list[Stream]:
+    def answer(self, chosen: Sequence[Item], timeout_s: float = WAIT_S) -> list[Stream]:
         """All at once."""
         streams = [self.submit(item) for item in chosen]
         self.client.wait(streams, timeout_s)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from demo_client import Reply, ask, chat, items, right
 from demo_model.evaluate import chat_text
+from limits import WAIT_S
 from openai import OpenAI
 from serve_process import ServeProcess
 
@@ -28,15 +29,17 @@ QUESTION = {"role": "user", "content": "What is the weather in Paris?"}
 
 @pytest.fixture
 def client(server: ServeProcess) -> OpenAI:
-    return OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    return OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=WAIT_S)
 
 
 def prompt_of(server: ServeProcess, messages: list[dict[str, Any]], **fields: Any) -> str:
     """What the chat template makes of a conversation."""
     body = {"model": "demo", "messages": messages, **fields}
-    ids = httpx.post(f"{server.url}/v1/chat/completions/render", json=body).raise_for_status().json()
+    answer = httpx.post(f"{server.url}/v1/chat/completions/render", json=body, timeout=WAIT_S)
+    ids = answer.raise_for_status().json()
     text = {"model": "demo", "tokens": ids["token_ids"]}
-    return str(httpx.post(f"{server.url}/detokenize", json=text).raise_for_status().json()["prompt"])
+    answer = httpx.post(f"{server.url}/detokenize", json=text, timeout=WAIT_S)
+    return str(answer.raise_for_status().json()["prompt"])
 
 
 def test_an_agent_calls_a_tool_and_answers_with_its_result(client: OpenAI) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import zmq
 from demo_client import ask, chat, items
-from limits import WAIT_S
+from limits import PROGRAM_S, WAIT_S
 from serve_process import ROOT, Serve
 from waiting import wait_until
 
@@ -61,7 +61,7 @@ def test_it_ends_with_the_backend_and_says_why(serve: Serve) -> None:
 def test_a_server_that_tells_nothing_is_refused(serve: Serve) -> None:
     server = serve()
     command = [sys.executable, "-m", "blink", "events", "--ring", str(server.ring)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 1
     assert "start it with --kv-events N" in done.stderr
 

@@ -48,7 +48,7 @@ def idle(server: ServeProcess, pages: int) -> bool:
 @pytest.mark.alone
 def test_a_frontend_killed_in_mid_stream(serve: Serve) -> None:
     server = serve("--threads=1")
-    pages = server.stats()["free_pages"]
+    pages = server.idle_stats()["free_pages"]
     streams = open_streams(server, 8)
     wait_until(lambda: server.stats()["running"] == 8, WAIT_S, "all running")
     (frontend,) = server.frontends()

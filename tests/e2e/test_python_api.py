@@ -173,8 +173,8 @@ def test_a_killed_process_leaves_no_backend(tmp_path: Path) -> None:
     with script(forks, tmp_path) as (process, started):
         wait_until(lambda: len(children(process.pid)) > len(started))
         (forked,) = set(children(process.pid)) - set(started)
-        process.kill()
         (backend,) = [pid for pid in started if is_backend(pid)]
+        process.kill()
         wait_until(lambda: not alive(backend), WAIT_S, "the backend ends")
         os.kill(forked, signal.SIGKILL)
 

@@ -8,12 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from demo_client import Reply, ask, chat, completion, fetch, items, new_client, right, together
 from limits import WAIT_S
-from process_state import slowed
+from process_state import slowed, stopped
 from serve_process import Serve, ServeProcess, complete
 from waiting import wait_until
+
+from ringbuffer.abi import Command
 
 LONG = {"prompt": "Count from 1 to 150.", "max_tokens": 900, "temperature": 0, "stream": True}
 
@@ -24,7 +27,7 @@ def test_long_prompts_in_chunks(serve: Serve) -> None:
     chosen = items("lookup_long", 12)
     replies = ask(server.url, [chat(item) for item in chosen])
     assert sum(right(chosen, replies)) >= 11
-    stats = server.stats()
+    stats = server.idle_stats()
     assert stats["prefill_steps"] > stats["prompt_tokens"] / 64 > 12 * 5
 
 
@@ -35,8 +38,8 @@ def test_preemption_changes_no_answer(serve: Serve) -> None:
     bodies = [chat(item, stream=bool(i % 2)) for i, item in enumerate(chosen)]
     scarce, plenty = serve(f"--kv-memory={64 * page_bytes()}", "--max-batch=16"), serve("--max-batch=16")
     with_preemption, without = ask(scarce.url, bodies), ask(plenty.url, bodies)
-    assert scarce.stats()["preempted"] > 0
-    assert plenty.stats()["preempted"] == 0
+    assert scarce.idle_stats()["preempted"] > 0
+    assert plenty.idle_stats()["preempted"] == 0
     assert [reply.text for reply in with_preemption] == [reply.text for reply in without]
     assert all(right(chosen, without))
     wait_until(lambda: scarce.stats()["free_pages"] == 64, WAIT_S, "all pages free")
@@ -57,6 +60,13 @@ def test_a_request_that_can_never_fit_fails_alone(serve: Serve) -> None:
     assert right([short], [answered]) == [True]
 
 
+def submitted(server: ServeProcess) -> int:
+    """Requests that the frontends have written into the ring, whether the scheduler has seen them or not."""
+    with server.region() as region:
+        commands = region.requests >> np.uint64(32) & np.uint64(0xFF)
+        return int(np.count_nonzero(commands == Command.SUBMIT))
+
+
 @pytest.mark.slow
 def test_full_slots_are_429_and_come_back(serve: Serve) -> None:
     server = serve("--slots=16", "--max-batch=4")
@@ -64,9 +74,9 @@ def test_full_slots_are_429_and_come_back(serve: Serve) -> None:
 
     async def flood() -> tuple[list[Reply], list[Reply]]:
         async with new_client(server.url) as client:
-            with slowed(server.backends()[0]):  # on a busy machine the first would end before the last begins
+            with stopped(server.backends()[0]):  # else the first might end before the last begins
                 streams = [asyncio.create_task(fetch(client, LONG)) for _ in range(16)]
-                while server.stats()["running"] + server.stats()["waiting"] < 16:
+                while submitted(server) < 16:
                     await asyncio.sleep(0.01)
                 refused = [await fetch(client, {"prompt": "2 + 3 ="}) for _ in range(4)]
             return refused, await asyncio.gather(*streams)
@@ -82,7 +92,7 @@ def test_full_slots_are_429_and_come_back(serve: Serve) -> None:
 
 
 def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
-    before = server.stats()
+    before = server.idle_stats()
     endless = {**LONG, "max_tokens": 2000, "ignore_eos": True}  # none ends while this process has to wait
     streams = [server.client.stream("POST", "/v1/completions", json=endless) for _ in range(8)]
     lines = []  # kept: a client leaves when its iterator is dropped
@@ -90,7 +100,7 @@ def test_clients_that_leave_free_their_pages(server: ServeProcess) -> None:
         response: httpx.Response = stream.__enter__()
         lines.append(response.iter_lines())
         next(lines[-1])
-    assert server.stats()["free_pages"] < before["free_pages"]
+    wait_until(lambda: server.stats()["free_pages"] < before["free_pages"], WAIT_S, "pages in use")
     for stream in streams:
         stream.__exit__(None, None, None)
     wait_until(lambda: server.stats()["free_pages"] == before["free_pages"], WAIT_S, "all pages free")
@@ -112,15 +122,18 @@ def test_a_seed_decides_whatever_the_batch(server: ServeProcess) -> None:
 def test_where_the_time_of_a_request_that_waited_went(serve: Serve) -> None:
     """With one row in the batch the second request waits for the first: in the queue, not in its prefill."""
     server = serve("--max-batch=1")
-    # Slowed, as on a busy machine one would end before the other begins.
-    with ThreadPoolExecutor(2) as both, slowed(server.backends()[0]):
-        for _ in range(2):
-            both.submit(complete, server.client, "Once upon a time", max_tokens=200, ignore_eos=True)
-        wait_until(lambda: server.stats()["running"] + server.stats()["waiting"] == 2, WAIT_S, "both")
+    with ThreadPoolExecutor(2) as both:
+        long = both.submit(complete, server.client, "Once upon a time", max_tokens=1500, ignore_eos=True)
+        wait_until(lambda: server.stats()["running"] == 1, WAIT_S, "the first")
+        with stopped(server.backends()[0]):  # else the first might end before the second begins
+            short = both.submit(complete, server.client, "Once upon a time", max_tokens=2, ignore_eos=True)
+            wait_until(lambda: submitted(server) == 2, WAIT_S, "the second")
+        assert long.result()
+        assert short.result()
     text = server.client.get("/metrics").text
     sums = dict(re.findall(r"^blink:request_(\w+)_time_seconds_sum\{.*\} (\S+)$", text, re.MULTILINE))
     queue, prefill, decode = (float(sums[name]) for name in ("queue", "prefill", "decode"))
-    assert queue > decode / 4  # the second waited as long as the first decoded, of which decode has two
+    assert queue > decode / 4  # the second waited as long as the first decoded
     assert prefill < queue
 
 
@@ -141,8 +154,12 @@ def test_an_urgent_request_is_answered_before_earlier_ones(serve: Serve) -> None
                 ended.append(n)
                 return reply
 
-            with slowed(server.backends()[0]):  # likewise
+            (backend,) = server.backends()
+            with stopped(backend):  # likewise
                 open_ones = [asyncio.create_task(one(n, body)) for n, body in enumerate(ordinary)]
+                while submitted(server) < len(ordinary):
+                    await asyncio.sleep(0.01)
+            with slowed(backend):  # nor do the first two end before the urgent one is there
                 while not ((stats := server.stats())["running"] == 2 and stats["waiting"] == 4):
                     await asyncio.sleep(0.01)
                 answer = await one(6, urgent)
@@ -151,7 +168,7 @@ def test_an_urgent_request_is_answered_before_earlier_ones(serve: Serve) -> None
     (replies,) = together(load())
     assert ended[0] == 6
     assert replies[6].text.strip() == "5"
-    assert server.stats()["preempted"] == 1
+    assert server.idle_stats()["preempted"] == 1
     assert [reply.text for reply in replies[:6]] == [
         reply.text for reply in ask(server.url, ordinary, clients=1)
     ]

@@ -116,9 +116,11 @@ def test_drafts_are_counted(servers: tuple[ServeProcess, ServeProcess]) -> None:
     """Steps that take longer than their drafts save are not run, so on a busy machine there may be few; the
     first ones are always tried. That right drafts save steps is shown by drafts.cpp, in virtual time."""
     plain, speculating = servers
+    speculating.idle_stats()
     before = {name: counted(speculating, name) for name in ("scheduler_steps", "scheduler_tokens")}
     asked = [{"prompt": "1 2 3 4 5 6 7 8 " * 4, "max_tokens": 100, "temperature": 0, "ignore_eos": True}]
     assert answers(speculating, asked) == answers(plain, asked)
+    speculating.idle_stats()
     steps = counted(speculating, "scheduler_steps") - before["scheduler_steps"]
     tokens = counted(speculating, "scheduler_tokens") - before["scheduler_tokens"]
     assert steps <= tokens == 100
@@ -138,6 +140,7 @@ def test_the_same_answers_by_suffix(
     asked = [body for way in ("greedy", "sampled") for body in bodies(way, 6, 3)]
     asked += [{"prompt": "1 2 3 4 5 6 7 8 " * 4, "max_tokens": 100, "temperature": 0, "ignore_eos": True}]
     assert answers(by_suffix, asked) == answers(plain, asked)
+    by_suffix.idle_stats()
     assert counted(by_suffix, "spec_decode_num_accepted_tokens") > 0
     assert counted(by_suffix, "spec_decode_num_accepted_tokens") <= counted(
         by_suffix, "spec_decode_num_draft_tokens"
