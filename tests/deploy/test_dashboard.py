@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from free_port import free_port
 from harness import Frontend, StartBackend, StartFrontend
 from limits import START_S, WAIT_S
 from prometheus_client.parser import text_string_to_metric_families
@@ -99,9 +99,7 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[[str], httpx.Client]]:
         assert "127.0.0.1:8000" in settings
         path = tmp_path / "prometheus.yml"
         path.write_text(settings.replace("127.0.0.1:8000", target).replace("interval: 5s", "interval: 500ms"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         command = [program, f"--config.file={path}", f"--storage.tsdb.path={tmp_path}/data"]
         command.append(f"--web.listen-address=127.0.0.1:{port}")
         started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))

@@ -169,10 +169,17 @@ def test_ctrl_c_ends_the_script_and_its_backend(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_process_leaves_no_backend(tmp_path: Path) -> None:
     """Nor one that has forked: the child has no part in the backend."""
-    forks = "\nif os.fork() == 0:\n    import time; time.sleep(600)\nllm.generate('x')\nsys.stdin.read()"
+    forks = """
+forked = os.fork()
+if forked == 0:
+    import time; time.sleep(600)
+print(forked, flush=True)
+llm.generate("x")
+sys.stdin.read()
+"""
     with script(forks, tmp_path) as (process, started):
-        wait_until(lambda: len(children(process.pid)) > len(started))
-        (forked,) = set(children(process.pid)) - set(started)
+        assert process.stdout is not None
+        forked = int(process.stdout.readline())
         (backend,) = [pid for pid in started if is_backend(pid)]
         process.kill()
         wait_until(lambda: not alive(backend), WAIT_S, "the backend ends")

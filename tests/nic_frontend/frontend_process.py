@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from free_port import free_port
 from harness import wait_until
 from limits import START_S, WAIT_S
 from mock_backend import MockBackend
@@ -46,7 +46,7 @@ class Process:
     def _healthy(self) -> bool:
         assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
         try:
-            return httpx.get(f"{self.url}/health").status_code == 200
+            return httpx.get(f"{self.url}/health", timeout=WAIT_S).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -57,9 +57,7 @@ class Process:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ def test_connections_that_keep_the_server_waiting_make_room(
 def test_answers_that_are_owed_are_not_given_up_for_others(
     start_backend: StartBackend, start_frontend: StartFrontend, connect: Connect
 ) -> None:
-    backend = start_backend(step_s=0.05)
+    backend = start_backend()
+    backend.stalled.set()
     frontend = start_frontend(backend, max_connections=2)
     served = [connect(frontend) for _ in range(2)]
     for client in served:
@@ -80,6 +81,7 @@ def test_answers_that_are_owed_are_not_given_up_for_others(
     status, refused = answer(connect(frontend))
     assert status == 503
     assert "as many connections" in refused["error"]["message"]
+    backend.stalled.clear()
     assert [answer(client)[1]["usage"]["completion_tokens"] for client in served] == [10, 10]
 
 

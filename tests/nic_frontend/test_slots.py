@@ -187,7 +187,7 @@ def test_429_with_retry_after_when_all_slots_are_busy(
 def test_as_many_clients_as_slots_never_see_429(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
-    frontend = start_frontend(start_backend(n_slots=16))
+    frontend = start_frontend(start_backend(n_slots=16), slot_wait_s=WAIT_S)
 
     async def one(client: httpx.AsyncClient) -> list[int]:
         body = {"prompt": "x", "max_tokens": 3}

@@ -575,8 +575,10 @@ def test_what_gets_no_slot_drives_nobody_out(stored: Stored, monkeypatch: pytest
 
 def test_an_answer_that_finds_no_room_is_not_stored(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     frontend = stored("It rains.")
+    refused: list[str] = []
 
-    def is_full(*_: Any) -> None:
+    def is_full(_: Database, id: str, *__: Any) -> None:
+        refused.append(id)
         raise NoRoom
 
     monkeypatch.setattr(Database, "finish", is_full)
@@ -584,6 +586,7 @@ def test_an_answer_that_finds_no_room_is_not_stored(stored: Stored, monkeypatch:
     assert told["store"] is False
     wait_until(lambda: frontend.client.get(f"/v1/responses/{told['id']}").status_code == 404)
     id = post(frontend, background=True).json()["id"]
+    wait_until(lambda: id in refused)
     monkeypatch.undo()
     assert get(frontend, id)["status"] != "completed"
 

@@ -22,7 +22,7 @@ from templates import HERMES
 
 from nic_frontend.errors import ApiError
 from nic_frontend.templates.prompt_end import PromptEnd
-from nic_frontend.templates.renderer import Bounds, open_renderer
+from nic_frontend.templates.renderer import Bounds, Renderer, open_renderer
 
 # A hostile one waits until it is asked: else it would not be served at all.
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"  # noqa: E501
@@ -30,6 +30,22 @@ ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in ran
 
 def trapped(what: str) -> str:
     return "{% if messages[0].content == 'go' %}" + what + "{% else %}" + ECHO + "{% endif %}"
+
+
+PATIENT = replace(BOUNDS, time_s=WAIT_S)
+
+
+def hurry(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives "go" the time of BOUNDS, and all others as much as they need: a busy machine may keep the process
+    of either waiting."""
+    watch = renderer._watch_oldest
+
+    def watch_oldest() -> None:
+        is_hostile = bool(renderer._waiting) and b"go" in renderer._waiting[0].payload
+        monkeypatch.setattr(renderer, "_bounds", BOUNDS if is_hostile else PATIENT)
+        watch()
+
+    monkeypatch.setattr(renderer, "_watch_oldest", watch_oldest)
 
 
 def test_its_process_loads_no_more_than_it_needs() -> None:
@@ -77,11 +93,12 @@ def test_lone_surrogates_are_refused(start_renderer: Any) -> None:
     ],
 )
 def test_what_takes_too_much_is_refused_and_others_are_rendered(
-    start_renderer: Any, trap: str, message: str
+    start_renderer: Any, monkeypatch: pytest.MonkeyPatch, trap: str, message: str
 ) -> None:
     # On a busy machine memory fills up slowly, and is what is to be missed first.
-    bounds = BOUNDS if "takes more" in message else replace(BOUNDS, time_s=WAIT_S)
-    renderer = start_renderer(trapped(trap), bounds)
+    renderer = start_renderer(trapped(trap), PATIENT)
+    if "takes more" in message:
+        hurry(renderer, monkeypatch)
 
     async def beside_others() -> None:
         before = asyncio.create_task(renderer.render(user("before"), PromptEnd.ANSWER, {}))
@@ -180,7 +197,7 @@ def test_tools_go_through_the_process(speak: Speak) -> None:
 @pytest.mark.parametrize("depth", [300, 900, 5000])
 def test_what_nests_deeply_is_rendered_or_refused(start_renderer: Any, depth: int) -> None:
     """Arguments of calls and parameters of tools nest as clients like."""
-    renderer = start_renderer(HERMES, replace(BOUNDS, time_s=WAIT_S))
+    renderer = start_renderer(HERMES, PATIENT)
     nested: dict[str, Any] = {}
     for _ in range(depth):
         nested = {"a": nested}

@@ -172,8 +172,12 @@ def test_the_cached_tokens_come_with_the_first_ones(bench: Bench) -> None:
 
 
 @pytest.mark.alone
-def test_records_that_stay_unreadable_end_their_request_alone(bench: Bench) -> None:
+def test_records_that_stay_unreadable_end_their_request_alone(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F9."""
+    monkeypatch.setattr(abi, "TORN_PAYLOAD_TIMEOUT_NS", 2_000_000_000)  # longer than this thread is paused
+    bench = make_bench()
     broken, healthy = bench.submit(0, 1)
     bench.status(0, broken, State.DECODE_PROCESSING, 3)
     bench.record(1, 42, 0, healthy)

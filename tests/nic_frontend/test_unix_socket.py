@@ -78,7 +78,7 @@ def test_one_that_reads_nothing_is_dropped(
     request = REQUEST + b"content-length: %d\r\n\r\n" % len(body) + body
     with connected(path) as client:
         client.sendall(request)
-        wait_until(lambda: len(frontend.server._connections) == 1)
+        wait_until(lambda: backend.accepted)
         wait_until(lambda: len(frontend.server._connections) == 0)
     assert frontend.client.get("/health").status_code == 200
 
