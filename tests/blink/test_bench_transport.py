@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from limits import PROGRAM_S
+from limits import PROGRAM_S, WAIT_S
 
 from blink.bench.echo_peer import EchoPeer, ring_geometry
 from blink.bench.transport import names, spread
@@ -135,7 +135,7 @@ def test_the_echo_refuses_a_payload_that_is_not_of_its_word(tmp_path: Path) -> N
     echo = HostEcho(region.address, 16, 0)
     transport = SharedMemory(tmp_path / "ring")
     lease = Lease(transport)
-    lease.acquire(5.0)
+    lease.acquire(WAIT_S)
     region.descriptors["prompt_tokens"][2] = 1
     region.descriptors["max_tokens"][2] = region.descriptors["output_room"][2] = 3
     region.requests[2] = request_word(1, Command.SUBMIT, lease.epoch)
@@ -146,7 +146,7 @@ def test_the_echo_refuses_a_payload_that_is_not_of_its_word(tmp_path: Path) -> N
         pass
     assert (status.sequence, status.count) == (1, 3)
     region.set_control(Control.STOP)
-    assert echo.wait(5.0)
+    assert echo.wait(WAIT_S)
     echo.close()
     transport.close()
     region.close()

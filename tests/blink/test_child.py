@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S, WAIT_S
 from serve_process import ROOT
 
 PROGRAM = """
@@ -37,7 +38,7 @@ def test_the_end_of_the_pipe_ends_it(before: str, status: int) -> None:
         assert process.stdout.readline() == b"holds the lease\n"
         assert process.poll() is None
         os.close(ours)
-        assert process.wait(20) == status
+        assert process.wait(WAIT_S) == status
 
 
 def test_a_supervisor_that_has_died_already_is_noticed_at_the_start() -> None:
@@ -45,7 +46,7 @@ def test_a_supervisor_that_has_died_already_is_noticed_at_the_start() -> None:
     os.close(ours)
     done = subprocess.run(
         [sys.executable, "-m", "blink", "backend", "demo", f"--lease-fd={lease}"],
-        cwd=ROOT, pass_fds=(lease,), capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, pass_fds=(lease,), capture_output=True, text=True, timeout=PROGRAM_S, check=False,
     )  # fmt: skip
     os.close(lease)
     assert done.returncode == 1
@@ -80,6 +81,6 @@ def test_one_signal_tells_of_a_supervisor_that_was_killed(tmp_path: Path) -> Non
         assert parent.stdout is not None
         watch = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
-        assert select.select([watch], [], [], 20)[0], "it outlives its supervisor"
+        assert select.select([watch], [], [], WAIT_S)[0], "it outlives its supervisor"
         os.close(watch)
     assert result.read_text() == "1"

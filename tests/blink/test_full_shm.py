@@ -20,7 +20,7 @@ server=$!
 until grep -q 'ready after' "$2"; do kill -0 $server; sleep 0.1; done
 dd if=/dev/zero of=/dev/shm/filled bs=64k 2>/dev/null || true
 kill -9 "$(pgrep -P $server -f 'blink backend')"
-until [ "$(grep -c 'cannot reserve' "$2")" = 2 ]; do kill -0 $server; sleep 0.1; done
+until [ "$(grep -c 'cannot reserve' "$2")" -ge 2 ]; do kill -0 $server; sleep 0.1; done
 [ "$4" = full ] || rm /dev/shm/filled
 status=0
 if [ "$4" = full ]; then

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from limits import PROGRAM_S, START_S, WAIT_S
 from serve_process import ROOT, complete
 
 from blink.stderr import LogFile, Stderr
@@ -70,7 +71,7 @@ def test_what_cannot_be_written_is_dropped_at_once(
         done.set()
 
     threading.Thread(target=write, daemon=True).start()
-    assert done.wait(20), "it waits for somebody who does not read"
+    assert done.wait(WAIT_S), "it waits for somebody who does not read"
     logger.removeHandler(handler)
     assert fcntl.fcntl(descriptor, fcntl.F_GETFL) == flags  # others write to the same pipe
     os.close(descriptor)
@@ -92,7 +93,7 @@ def test_what_was_lost_is_counted_when_it_goes_on() -> None:
 def test_a_closed_stderr_is_none() -> None:
     program = "from blink.cli import main; import sys; sys.exit(main(['frontend', '/nowhere']))"
     command = f'"{sys.executable}" -c "{program}" 2>&-'
-    assert subprocess.run(command, shell=True, cwd=ROOT, timeout=60, check=False).returncode == 1
+    assert subprocess.run(command, shell=True, cwd=ROOT, timeout=PROGRAM_S, check=False).returncode == 1
 
 
 @pytest.mark.slow
@@ -106,10 +107,10 @@ def test_a_service_outlives_the_reader_of_its_log() -> None:
         line = next(line for line in log if "ready after" in line)
         log.close()
         url = line.rsplit(" ", 1)[1].strip().removesuffix("/v1")
-        with httpx.Client(base_url=url, timeout=60) as client:
+        with httpx.Client(base_url=url, timeout=WAIT_S) as client:
             (frontend,) = _children(process.pid, "frontend")
             os.kill(frontend, 9)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + START_S
             while time.monotonic() < deadline:
                 try:
                     if client.get("/health").status_code == 200 and frontend not in _children(
@@ -120,7 +121,7 @@ def test_a_service_outlives_the_reader_of_its_log() -> None:
                     time.sleep(0.1)
             assert complete(client, "Count from 1 to 5.", max_tokens=20)
         process.terminate()
-        assert process.wait(90) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def _children(parent: int, plane: str) -> list[int]:

@@ -175,9 +175,12 @@ def test_chats_and_responses_have_them_too(processing: ServeProcess) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_with_speculation_the_answers_are_the_same(processing: ServeProcess, way: str) -> None:
+    """One answer repeats itself: few drafts are right where repeats are banned."""
     asked = [
         body for name in ("no_repeat", "no_repeated_pair") for body in bodies(way, logits_processors=[name])
     ]
+    repeats = {"prompt": "1 2 3 4 5 6 7 8 " * 4, "max_tokens": 100, "ignore_eos": True, "seed": 1}
+    asked.append({**repeats, **WAYS[way], "logits_processors": ["mark"]})
     speculating = ServeProcess(*FLAGS, *PROCESSORS, f"--speculative-config={json.dumps(SPECULATION)}")
     try:
         found = answers(speculating.wait_ready(), asked)

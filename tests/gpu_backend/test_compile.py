@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from limits import WAIT_S
 from model_config import model_config
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: scripts/setup gpu")
@@ -103,7 +104,7 @@ def test_nobody_waits_for_ever_for_another_process(
     monkeypatch.setattr(kept_cuda, "WAIT_S", 0.1)
     entry = Compilation(launcher, "sm_90a", rdc=True).entry()
     with ThreadPoolExecutor() as threads, kept_cuda.making(entry):
-        compiled = threads.submit(compile_module, launcher, "sm_90a", rdc=True).result(60)
+        compiled = threads.submit(compile_module, launcher, "sm_90a", rdc=True).result(WAIT_S)
         assert compiled.startswith(ELF)
         assert entry.with_suffix(".lock").exists()  # it is not theirs who have waited
     assert capsys.readouterr().err.count("waiting for another process") == 1
@@ -115,7 +116,7 @@ def test_those_who_have_waited_in_vain_do_not_wait_for_each_other(cache: Path) -
 
     def wait_and_try() -> None:
         with kept_cuda.making(cache / "entry.cubin"):
-            together.wait(60)
+            together.wait(WAIT_S)
 
     with ThreadPoolExecutor() as threads:
         with kept_cuda.making(cache / "entry.cubin"):
@@ -123,7 +124,7 @@ def test_those_who_have_waited_in_vain_do_not_wait_for_each_other(cache: Path) -
             time.sleep(0.2)
             assert together.n_waiting == 0
         for one in waiting:
-            one.result(60)
+            one.result(WAIT_S)
 
 
 def test_a_lock_that_cannot_be_removed_is_no_error(launcher: Path, cache: Path) -> None:

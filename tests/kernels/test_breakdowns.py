@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from limits import PROGRAM_S
 
 from ringbuffer.abi import Control
 
@@ -20,7 +21,7 @@ def play(build_program: Callable[..., Path]) -> Play:
 
     def run(script: str, *argument: int) -> None:
         command = [program, script, *map(str, argument)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S)
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run

@@ -36,7 +36,7 @@ def refuses(url: str) -> bool:
 def test_sigterm_lets_streams_finish(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
-    backend = start_backend(step_s=0.01)
+    backend = start_backend(step_s=0.01, device="cpu")
     processes.append(frontend := Process(backend, model_dir, port))
     frontend.wait_ready()
     answers: list[httpx.Response] = []
@@ -62,7 +62,7 @@ def test_sigterm_to_its_whole_group_is_told_of_no_grammar(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
     """As `timeout` sends it: the processes that compile grammars serve on until the frontend ends."""
-    backend = start_backend(step_s=0.01)
+    backend = start_backend(step_s=0.01, device="cpu")
     processes.append(frontend := Process(backend, model_dir, port))
     frontend.wait_ready()
     url, body = f"{frontend.url}/v1/completions", {"prompt": "x", "max_tokens": 100, "stream": True}
@@ -87,7 +87,7 @@ def test_sigterm_to_its_whole_group_is_told_of_no_grammar(
 def test_sigterm_ends_streams_that_take_too_long(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
-    backend = start_backend(step_s=0.05)
+    backend = start_backend(step_s=0.05, device="cpu")
     processes.append(frontend := Process(backend, model_dir, port, drain_s=0.5))
     frontend.wait_ready()
     body = {"prompt": "x", "max_tokens": 400, "stream": True}
@@ -107,7 +107,7 @@ def test_sigterm_ends_streams_that_take_too_long(
 def test_a_killed_frontend_leaves_its_lease_to_the_next(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
-    backend = start_backend(step_s=0.01)
+    backend = start_backend(step_s=0.01, device="cpu")
     processes.append(first := Process(backend, model_dir, port))
     first.wait_ready()
     body = {"prompt": "x", "max_tokens": 400, "stream": True}
@@ -158,7 +158,7 @@ def test_streams_outlive_a_frontend_that_stands_still(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process], still_s: float
 ) -> None:
     """Also those of which nothing had come yet, and those that ended meanwhile. Each token comes once."""
-    backend = start_backend(step_s=0.02)
+    backend = start_backend(step_s=0.02, device="cpu")
     processes.append(frontend := Process(backend, model_dir, port))
     frontend.wait_ready()
     n = min(90, int(still_s / 0.02))  # ends while it stands still, or soon after
@@ -198,7 +198,7 @@ def test_streams_outlive_a_frontend_that_stands_still(
 def test_suspended_for_longer_than_the_lease(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
-    backend = start_backend()
+    backend = start_backend(device="cpu")
     processes.append(frontend := Process(backend, model_dir, port))
     frontend.wait_ready()
     stop(frontend.process.pid)

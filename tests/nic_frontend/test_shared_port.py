@@ -17,7 +17,7 @@ from mock_backend import MockBackend
 def test_two_processes_share_a_port(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
-    backend = start_backend(n_leases=2)
+    backend = start_backend(n_leases=2, device="cpu")
     processes.extend(Process(backend, model_dir, port) for _ in range(2))
     for one in processes:
         one.wait_ready()

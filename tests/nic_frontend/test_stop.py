@@ -176,7 +176,7 @@ def test_the_slot_is_cancelled_at_a_stop_string(
     start_backend: StartBackend, start_frontend: StartFrontend
 ) -> None:
     """F7."""
-    backend = start_backend(step_s=0.005)
+    backend = start_backend(step_s=0.05)
     frontend = start_frontend(backend)
     frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 400, "stop": "$"})
     wait_until(lambda: backend.open_rows() == 0)

@@ -33,7 +33,7 @@ def test_one_dies_and_another_tells_of_it(
     start_backend: StartBackend, tmp_path: Path, processes: list[Process]
 ) -> None:
     model = write_model_with(tmp_path / "model", HERMES)
-    backend = start_backend(n_leases=2, max_context=4096, model=model)
+    backend = start_backend(n_leases=2, max_context=4096, model=model, device="cpu")
     backend.script = say(build_tokenizer().encode("It rains.", add_special_tokens=False).ids)
     more = ("--store-responses", str(tmp_path / "responses"))
 

@@ -31,7 +31,7 @@ def cable() -> Iterator[Any]:
     """cable("down") pulls it out; it is plugged in again at the end."""
 
     def set_cable(state: str) -> None:
-        subprocess.run(["ip", "link", "set", CABLE, state], check=True, timeout=10)
+        subprocess.run(["ip", "link", "set", CABLE, state], check=True, timeout=PATIENCE_S)
 
     yield set_cable
     set_cable("up")

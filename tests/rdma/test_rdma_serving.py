@@ -17,6 +17,7 @@ import httpx
 import pytest
 from demo_client import ask, completion, items, right
 from fabric import PASSIVE_ADDRESS, devices
+from limits import WAIT_S
 from streams import Stream
 
 START_S = 280.0
@@ -42,7 +43,7 @@ class Program:
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(WAIT_S)
 
 
 @pytest.fixture
@@ -89,4 +90,4 @@ def test_right_answers_with_the_exchange_stopped(served: tuple[Program, str]) ->
         assert not stream.error
     finally:
         os.kill(exchange_of(backend), signal.SIGCONT)
-    assert httpx.get(f"{url}/health").status_code == 200
+    assert httpx.get(f"{url}/health", timeout=WAIT_S).status_code == 200

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from bench.served import Served
 from bench.ways import NONE, parse_way
+from limits import WAIT_S
 
 from blink.model_directory import demo_directory
 from gpu_backend.options import BackendOptions
@@ -32,7 +33,7 @@ def served() -> Iterator[Served]:
 
 def answer(port: int, tokens: int) -> int:
     """How many tokens a request is answered."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     body = {"model": "m", "prompt": "1 2 3 1 2 3 1 2 3", "max_tokens": tokens, "ignore_eos": True}
     connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
     found = json.loads(connection.getresponse().read())

@@ -47,7 +47,7 @@ def completion(name: str, **fields: Any) -> dict[str, Any]:
 def batch(backend: MockBackend, model_dir: Path, path: Path, *flags: str) -> tuple[int, list[dict[str, Any]]]:
     """The exit status, and the lines of the answers."""
     out = path.with_name("out.jsonl")
-    attach = [f"--ring={backend.path}", "--attach-timeout=2", *flags]
+    attach = [f"--ring={backend.path}", f"--attach-timeout={WAIT_S:g}", *flags]
     status = cli.main(["batch", str(model_dir), str(path), str(out), *attach])
     return status, [json.loads(line) for line in out.read_text().splitlines()]
 

@@ -55,7 +55,7 @@ def test_they_die_with_whoever_started_them(number: int) -> None:
     started = {pid for pid in tree(owner.pid) if is_antagonist(pid)}
     assert len(started) >= 3
     owner.send_signal(number)
-    owner.wait(10)
+    owner.wait(WAIT_S)
     wait_until(lambda: not any(alive(pid) for pid in started), WAIT_S, "their end")
 
 

@@ -266,8 +266,8 @@ def test_a_worker_shows_its_health_and_metrics(graph: Graph) -> None:
     graph.wait_for(worker)
     complete(graph, "Once upon a time")
     url = f"http://127.0.0.1:{port}"
-    wait_until(lambda: httpx.get(f"{url}/health").status_code == 200, WAIT_S, "health")
+    wait_until(lambda: httpx.get(f"{url}/health", timeout=WAIT_S).status_code == 200, WAIT_S, "health")
     wait_until(lambda: worker.stats()["admitted"] >= 2, WAIT_S, "a canary, when the worker is idle")
-    shown = httpx.get(f"{url}/metrics").text
+    shown = httpx.get(f"{url}/metrics", timeout=WAIT_S).text
     assert "blink:request_success_total{" in shown
     assert "dynamo_component_total_blocks" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -138,23 +139,32 @@ def test_copying(visit: Any, speak: Speak, is_secure: bool) -> None:
 @pytest.mark.parametrize("how", ["Escape", "button"])
 def test_stopping_cancels_the_request_and_keeps_what_was_said(visit: Any, speak: Speak, how: str) -> None:
     frontend = speak(HERMES, "one two three four five six seven eight nine ten")
-    frontend.backend.step_s = 0.1
+    backend, whole = frontend.backend, frontend.backend.script
+
+    def pauses(prompt: list[int]) -> Iterator[int]:  # until it is stopped, however long that takes
+        for position, token in enumerate(whole(prompt)):
+            if position == 4:
+                backend.stalled.set()
+            yield token
+
+    backend.script = pauses
     page = visit(frontend.url)
     asked = asked_bodies(page)
     answer = ask(page, "count")
     wait_until(lambda: answer.inner_text().startswith("one"))
     assert page.inner_text("#send") == "Stop"
-    (row,) = frontend.backend.accepted[-1:]
+    (row,) = backend.accepted[-1:]
     if how == "button":
         page.get_by_role("button", name="Stop").click()
     else:
         page.keyboard.press("Escape")
     answer.locator(".figures").wait_for()
-    wait_until(lambda: frontend.backend.open_rows() == 0)
+    wait_until(lambda: backend.open_rows() == 0)
     assert row.steps < 10  # and no step was for it any more
     assert page.inner_text("#send") == "Send"
     assert focused(page) == "question"
-    frontend.backend.step_s = 0.001
+    backend.script = whole
+    backend.stalled.clear()
     whole_answer(page, "go on")
     said = asked[1]["messages"][1]["content"]
     assert said.startswith("one")
