@@ -26,6 +26,7 @@ from blink.flags import add_flags
 
 SLOW = pytest.mark.slow
 SHORT = ("--input=16", "--output=12", "--duration=1", "--drain=1", "--drop=0", "--warmup=1", "--pause=0")
+UNHURRIED = ("--duration=3", "--drain=60")  # behind SHORT, where a process that pauses is to change nothing
 
 
 def test_flags_name_fields_and_the_dataclass_alone_has_defaults() -> None:
@@ -106,7 +107,7 @@ def test_each_failure_is_told_and_the_others_are_measured(
     behaviour: bad_server.Behaviour, error: str, tokens: int, tmp_path: Path
 ) -> None:
     with BadServer(bad_server.good, behaviour) as server:
-        done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
+        done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT, *UNHURRIED)
     (point,) = result["points"]
     assert done.returncode == 0, done.stderr
     assert set(point["failures"]) == {error}
@@ -134,7 +135,7 @@ def test_chunks_of_several_tokens_are_counted_by_usage(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_reads_that_respect_no_boundary_make_the_same_stream(tmp_path: Path) -> None:
     with BadServer(bad_server.dribbled) as server:
-        _, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
+        _, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT, *UNHURRIED)
     (point,) = result["points"]
     assert point["requests_failed"] == 0
     assert point["tokens_per_chunk"] == 1
@@ -158,7 +159,7 @@ def test_requests_are_those_of_the_trace(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_window_repeats_a_prompt_of_another(tmp_path: Path) -> None:
     with BadServer(bad_server.good) as server:
-        bench(server.url, tmp_path, "--concurrency=1,1", *SHORT)
+        bench(server.url, tmp_path, "--concurrency=1,1", *SHORT, *UNHURRIED)
     beginnings = [tuple(body["prompt"][:4]) for body in server.bodies]
     assert len(beginnings) > 10
     assert len(set(beginnings)) == len(beginnings)
