@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fabric_sources import FABRIC, LINK, NATIVE, FabricLibraries, build_libraries, needs_headers
 from fixtures import *  # noqa: F403
+from limits import WAIT_S
 
 from gpu_backend.rdma import target
 from nic_frontend.transport import verbs_library
@@ -19,6 +20,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(needs_headers)
+
+
+@pytest.fixture(autouse=True)
+def patient_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease over the fabric lasts for a second, for which a busy machine may keep a thread waiting."""
+    monkeypatch.setattr("ringbuffer.abi.LEASE_TIMEOUT_NS", int(1e9 * WAIT_S))
 
 
 @pytest.fixture(scope="session")
