@@ -7,13 +7,34 @@ import itertools
 import weakref
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from blink.backend_process import START_TIMEOUT_S
 from blink.llm import options
 from blink.llm.engine import Engine
 from blink.llm.questions import Question
 from blink.llm.sampling import SamplingParams
+
+GENERATES = "models are served to generate text alone"
+# Attributes of vLLM's classes that there are none of, with what to use instead.
+INSTEAD = {
+    "apply_model": "the model is in the backend's process",
+    "beam_search": "beam search is not supported: use n of SamplingParams",
+    "classify": GENERATES,
+    "collective_rpc": "the model is in the backend's process",
+    "embed": GENERATES,
+    "encode": GENERATES,
+    "get_metrics": "an output has num_cached_tokens; `blink serve` has /metrics",
+    "get_tokenizer": "transformers' AutoTokenizer.from_pretrained makes one of the model's directory",
+    "llm_engine": "generate() and chat() are all there is",
+    "reset_prefix_cache": "a cache_salt of the prompt's own finds nothing that others have computed",
+    "reward": GENERATES,
+    "score": GENERATES,
+    "sleep": "close() gives the memory back; another LLM(model) loads the model again",
+    "start_profile": "`blink serve` has /profile, a trace of its steps",
+    "stop_profile": "`blink serve` has /profile, a trace of its steps",
+    "wake_up": "close() gives the memory back; another LLM(model) loads the model again",
+}
 
 
 class Model:
@@ -49,6 +70,12 @@ class Model:
     def close(self) -> None:
         """Ends what is open, gives the lease back, and ends the backend that was started. Harmless twice."""
         self._finalizer()
+
+    if not TYPE_CHECKING:  # which would else take every name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f": {INSTEAD[name]}" if name in INSTEAD else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
 
     def _number(self, question: Question) -> tuple[int, Question]:
         """The next number, and the question with the seed that it has by that, if it is to have one."""

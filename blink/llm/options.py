@@ -26,7 +26,8 @@ FRONTEND_FLAGS = (
 NEUTRAL = {
     "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "dtype": "auto",
     "enable_lora": False, "enforce_eager": False, "gpu_memory_utilization": 0.9, "load_format": "auto",
-    "max_lora_rank": 16, "swap_space": 4, "tokenizer_mode": "auto", "tokenizer_revision": None,
+    "logprobs_mode": "raw_logprobs", "max_lora_rank": 16, "runner": "generate", "skip_tokenizer_init": False,
+    "swap_space": 4, "task": "generate", "tokenizer_mode": "auto", "tokenizer_revision": None,
     "trust_remote_code": False,
 }  # fmt: skip
 BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field != "model_name")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import numbers
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
+from nic_frontend.api.parameters import SEED_MASK
 from nic_frontend.api.schema.checked import checked
 from nic_frontend.api.schema.generation import Generation, Likeliest
 from nic_frontend.errors import ApiError
@@ -146,6 +148,8 @@ class SamplingParams:
     logits_processor_args: list[float] | dict[str, list[float]] | None = None
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, _plain(getattr(self, field.name)))
         self.seed = None if self.seed == -1 else self.seed  # as in vLLM
         self.logprobs = 1 if self.logprobs is True else self.logprobs
         self.prompt_logprobs = 1 if self.prompt_logprobs is True else self.prompt_logprobs
@@ -156,12 +160,16 @@ class SamplingParams:
             )
         if self.stop and not self.detokenize:
             raise ValueError("'stop' looks for text, and 'detokenize' is False: use stop_token_ids")
-        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise ValueError(f"'min_tokens' is {self.min_tokens}, more than 'max_tokens', {self.max_tokens}")
+        _check_kind("structured_outputs", self.structured_outputs, StructuredOutputsParams | None)
+        _check_kind("output_kind", self.output_kind, RequestOutputKind)
         try:
             checked({**self.fields(), "logprobs": self.logprobs}, _Fields)
         except ApiError as error:
             raise ValueError(str(error)) from error
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(f"'min_tokens' is {self.min_tokens}, more than 'max_tokens', {self.max_tokens}")
+        if self.seed is not None and self.seed > SEED_MASK:
+            raise ValueError(f"'seed' must be at most {SEED_MASK}, it is {self.seed}")
 
     def fields(self) -> dict[str, Any]:
         """As a request has them, but for `logprobs`, which chats write in another way than completions."""
@@ -172,3 +180,19 @@ class SamplingParams:
             given = dataclasses.asdict(self.structured_outputs)
             fields["structured_outputs"] = {name: value for name, value in given.items() if value is not None}
         return fields
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy and its like as Python's own."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, int):
+        return int(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
+        return float(value)
+    return value
+
+
+def _check_kind(name: str, value: object, kind: Any) -> None:
+    """Raises TypeError where the value is of another kind."""
+    if not isinstance(value, kind):
+        right = {"output_kind": "a RequestOutputKind", "structured_outputs": "StructuredOutputsParams(...)"}
+        raise TypeError(f"{name!r} must be {right[name]}, it is of type {type(value).__name__}")

@@ -111,7 +111,7 @@ def _same(value: Any, neutral: Any) -> bool:
 
 
 def article(value: Any) -> str:
-    """What JSON calls the value: "a string", "null"."""
+    """What JSON calls the value: "a string", "null". Callers in Python may give what JSON does not have."""
     names = {
         str: "a string",
         bool: "a boolean",
@@ -119,8 +119,9 @@ def article(value: Any) -> str:
         float: "a number",
         list: "an array",
         dict: "an object",
+        type(None): "null",
     }
-    return names.get(type(value), "null")
+    return names.get(type(value)) or f"of type {type(value).__name__}"
 
 
 def is_token_list(value: Any) -> bool:

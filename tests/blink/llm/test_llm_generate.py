@@ -20,6 +20,7 @@ from scripted_answers import say
 from waiting import wait_until
 
 from blink import LLM, BackendError, GenerationError, PromptError, RequestOutput, SamplingParams
+from blink.llm.model import INSTEAD
 
 PROMPT = [10, 11, 12]
 MakeLLM = Callable[..., LLM]
@@ -291,6 +292,16 @@ def test_close_ends_what_other_threads_wait_for(start_backend: StartBackend, mak
     assert [str(error) for error in raised] == ["this LLM has been closed"]
     with pytest.raises(RuntimeError, match="this LLM has been closed"):
         llm.generate("x")
+
+
+def test_what_only_vllm_has_is_refused_with_what_takes_its_place(
+    start_backend: StartBackend, make_llm: MakeLLM
+) -> None:
+    llm: Any = make_llm(start_backend())
+    for name in INSTEAD:
+        with pytest.raises(AttributeError, match=f"LLM has no '{name}': .+"):
+            getattr(llm, name)
+    assert not hasattr(llm, "nothing_of_the_kind")
 
 
 def test_a_closed_model_gives_its_lease_back_whoever_has_been_forked(

@@ -32,6 +32,7 @@ def flags(**given: Any) -> list[str]:
         ({"batch_invariant": True}, ["--batch-invariant"]),
         ({"batch_invariant": False}, []),
         ({"tensor_parallel_size": 1, "dtype": "auto", "seed": None, "enforce_eager": False}, []),
+        ({"task": "generate", "runner": "generate", "skip_tokenizer_init": False}, []),
     ],
 )
 def test_keywords_are_flags(given: dict[str, Any], expected: list[str]) -> None:
@@ -48,6 +49,7 @@ def test_a_dictionary_is_written_as_json() -> None:
     ("given", "error", "message"),
     [
         ({"tensor_parallel_size": 2}, TypeError, "'tensor_parallel_size': one model runs on one GPU"),
+        ({"task": "embed"}, TypeError, "'task': models are served to generate text alone"),
         ({"max_contxt": 2}, TypeError, "'max_contxt'; did you mean max_context"),
         ({"max_context": "many"}, ValueError, "max_context='many': 'many' is not a whole number"),
         ({"device": "tpu"}, ValueError, "device='tpu': it must be one of auto, gpu, cpu"),

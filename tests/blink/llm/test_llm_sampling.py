@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from blink import SamplingParams, StructuredOutputsParams
@@ -45,6 +46,10 @@ def test_a_misspelt_name_is_explained() -> None:
         ({"logprobs": -1}, "'logprobs' must be at least 0"),
         ({"logprobs": 21}, "'logprobs' must be at most 20"),
         ({"n": 0}, "'n' must be at least 1"),
+        ({"max_tokens": -1}, "'max_tokens' must be at least 1, it is -1"),
+        ({"min_tokens": "2"}, "'min_tokens' must be an integer, it is a string"),
+        ({"seed": 2**64}, "'seed' must be at most 18446744073709551615, it is 18446744073709551616"),
+        ({"temperature": 1j}, "'temperature' must be a number, it is of type complex"),
         ({"min_tokens": 20}, "'min_tokens' is 20, more than 'max_tokens', 16"),
         ({"stop": [""]}, "'stop"),
         ({"stop": "x", "detokenize": False}, "use stop_token_ids"),
@@ -55,6 +60,29 @@ def test_a_misspelt_name_is_explained() -> None:
 def test_values_that_nobody_takes_are_refused_at_once(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SamplingParams(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"structured_outputs": {"regex": "a"}},
+            r"'structured_outputs' must be StructuredOutputsParams\(...\), it is of type dict",
+        ),
+        ({"output_kind": "DELTA"}, "'output_kind' must be a RequestOutputKind, it is of type str"),
+    ],
+)
+def test_what_has_a_class_of_its_own_is_of_that_class(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        SamplingParams(**fields)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    params = SamplingParams(
+        **{"temperature": np.float32(0.5), "max_tokens": np.int64(3), "seed": np.uint8(7)}
+    )
+    assert params == SamplingParams(temperature=0.5, max_tokens=3, seed=7)
+    assert [type(one) for one in (params.temperature, params.max_tokens)] == [float, int]
 
 
 def test_functions_of_python_are_refused_with_what_takes_their_place() -> None:
