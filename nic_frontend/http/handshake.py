@@ -73,8 +73,9 @@ class TlsAcceptor:
                 ssl=self._certificate.context,
                 ssl_handshake_timeout=HANDSHAKE_S,
             )
-        except OSError:  # an SSLError is one, too: the client speaks no TLS, is too slow, or has left
-            pass
+        except OSError as error:  # or an SSLError: the client speaks no TLS, is too slow, or has left
+            # The client may see no more than that the connection ends. Strangers could fill a log of these.
+            log.debug("a connection ends before it is one of TLS: %s", error)
         finally:
             self._crowd.closed(handshake)
             self._handshakes.discard(handshake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ringbuffer.version import version
 from ringbuffer.words import text
 
 SECRET = ("api_key", "seal_key")
+IN_URL = re.compile(r"://[^/?#\s]*@")  # the user and the password that a URL may have
 OF_RING = ("n_slots", "max_batch", "max_context", "total_pages", "page_size", "vocab_size", "priorities")
 
 
@@ -35,7 +37,9 @@ def _told(name: str, value: Any) -> Any:
         return value is not None
     if isinstance(value, tuple):
         return list(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return IN_URL.sub("://", str(value))
 
 
 def load(stats: np.void) -> dict[str, int]:

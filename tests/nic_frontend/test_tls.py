@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import socket
 import ssl
@@ -178,8 +179,13 @@ def signed(directory: Path, ca: Path, ca_key: Path) -> tuple[Path, Path]:
 
 
 def test_clients_without_a_certificate_are_turned_away(
-    backend: MockBackend, start_frontend: StartFrontend, pair: tuple[Path, Path], tmp_path: Path
+    backend: MockBackend,
+    start_frontend: StartFrontend,
+    pair: tuple[Path, Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.DEBUG, "nic_frontend.http.handshake")
     certificate, key = pair
     frontend = start_frontend(backend, tls_cert=certificate, tls_key=key, tls_client_ca=certificate)
     url = f"https://127.0.0.1:{frontend.port}/health"
@@ -193,6 +199,8 @@ def test_clients_without_a_certificate_are_turned_away(
         with pytest.raises(httpx.TransportError):
             httpx.get(url, verify=stranger, timeout=WAIT_S)
     wait_until(lambda: len(frontend.server._connections) == 0)
+    assert "before it is one of TLS: [SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE]" in caplog.text
+    assert "before it is one of TLS: [SSL: CERTIFICATE_VERIFY_FAILED]" in caplog.text
 
 
 def test_what_cannot_sign_clients_certificates_is_refused(

@@ -23,7 +23,9 @@ from turns import LONGEST_S
 from nic_frontend.http.long_json import pieces
 from nic_frontend.observe import step_trace
 from nic_frontend.observe.live import shown_steps
+from nic_frontend.observe.server_info import server_info
 from nic_frontend.observe.step_trace import MOST_STEPS, trace_of
+from nic_frontend.options import FrontendOptions
 from ringbuffer import abi
 
 
@@ -44,6 +46,13 @@ def test_what_is_served_is_told_without_secrets(
     assert told["frontend"]["api_key"] is True
     assert told["frontend"]["seal_key"] is True
     assert "very secret" not in answer.text
+
+
+def test_server_info_leaves_the_password_of_a_url_out(backend: MockBackend, model_dir: Path) -> None:
+    endpoint = "https://me:hidden@collector:4318/v1/traces?of=a@b"
+    options = FrontendOptions(ring=backend.path, model_dir=model_dir, otlp_traces_endpoint=endpoint)
+    told = server_info(options, ("own",), backend.region.header.reshape(-1)[0])["frontend"]
+    assert told["otlp_traces_endpoint"] == "https://collector:4318/v1/traces?of=a@b"
 
 
 def test_load_is_what_the_scheduler_has(backend: MockBackend, start_frontend: StartFrontend) -> None:
