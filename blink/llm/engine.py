@@ -149,10 +149,11 @@ class Engine:
         served = self.service.served
         while True:
             try:
-                if not question.chat:
-                    return await parse_completion(question.body(), served, default_tokens=None)
+                body = question.body()
+                if not question.chat:  # programs for vLLM ask for more tokens than fit, and get those that do
+                    return await parse_completion(body, served, default_tokens=None, cuts_answer=True)
                 # The caller gets the text as it is: marks of calls and thoughts are treated as any others.
-                return replace(await parse_chat(question.body(), served), shown=frozenset())
+                return replace(await parse_chat(body, served, cuts_answer=True), shown=frozenset())
             except ApiError as error:
                 if error.status != BUSY:
                     raise

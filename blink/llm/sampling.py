@@ -110,7 +110,8 @@ class SamplingParams:
     """How one prompt is answered. Raises ValueError for values that no server would take, and TypeError for
     what is not served here, with what to use instead.
 
-    `max_tokens` None: as many tokens as fit. `seed` None: another one each time; else choice i has seed + i.
+    `max_tokens` None: as many tokens as fit, which is also the most that an answer has.
+    `seed` None: another one each time; else choice i has seed + i.
     `logprobs`, `prompt_logprobs`: of each token, and of so many of the likeliest in its place, up to 20.
     `truncate_prompt_tokens`: only so many of a prompt's last tokens are used.
     """

@@ -32,7 +32,8 @@ from nic_frontend.errors import bad_request
 from nic_frontend.grammar.calls import Function
 
 
-async def parse_chat(body: dict[str, Any], served: Served) -> Job:
+async def parse_chat(body: dict[str, Any], served: Served, *, cuts_answer: bool = False) -> Job:
+    """`cuts_answer` is as of Parameters."""
     refuse_unsupported(body, ChatRequest)
     check_length(body.get("messages"), served.limits)
     body = with_typed_choice(body)
@@ -46,6 +47,7 @@ async def parse_chat(body: dict[str, Any], served: Served) -> Job:
         served.limits,
         max_tokens=getattr(request, field),
         max_tokens_field=field,
+        cuts_answer=cuts_answer,
         logprobs=_told(request),
         prompt_logprobs=request.prompt_logprobs,
         controls=await controls_of(request, served),

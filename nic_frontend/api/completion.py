@@ -28,10 +28,14 @@ DEFAULT_TOKENS = 16  # as in OpenAI's API
 
 
 async def parse_completion(
-    body: dict[str, Any], served: Served, default_tokens: int | None = DEFAULT_TOKENS
+    body: dict[str, Any],
+    served: Served,
+    default_tokens: int | None = DEFAULT_TOKENS,
+    *,
+    cuts_answer: bool = False,
 ) -> Job:
     """`prompt` is a string, an array of strings, an array of tokens, or an array of those. `default_tokens`
-    is as of Parameters.
+    and `cuts_answer` are as of Parameters.
     """
     refuse_unsupported(body, CompletionRequest)
     request = checked(body, CompletionRequest)
@@ -43,6 +47,7 @@ async def parse_completion(
         max_tokens=request.max_tokens,
         max_tokens_field="max_tokens",
         default_tokens=default_tokens,
+        cuts_answer=cuts_answer,
         logprobs=told,
         prompt_logprobs=_of_prompt(request, told),
         controls=await controls_of(request, served),

@@ -46,6 +46,7 @@ class Parameters:
     shows_prompt_logprobs: bool  # else they are for an echo
     longest_prompt: int | None  # tokens; more are cut off. -1: as many as leave room
     keeps_beginning: bool  # of a prompt that is cut, instead of its end
+    cuts_answer: bool  # where `max_tokens` do not fit, an answer has as many as do; else that is an error
 
     @property
     def cuts(self) -> bool:
@@ -58,6 +59,8 @@ class Parameters:
         longest = self.longest_prompt
         if longest < 0:
             answer = self.default_tokens if self.max_tokens is None else self.max_tokens
+            if self.cuts_answer and answer is not None and answer >= limits.max_context:
+                answer = 1  # it asks for what there is, and not for the prompt's place
             longest = max(min(limits.max_context - (answer or 1), limits.prompt_heap), 1)
         return prompt[:longest] if self.keeps_beginning else prompt[-longest:]
 
@@ -73,6 +76,8 @@ class Parameters:
             max_tokens = min(max_tokens, self.default_tokens or max_tokens)
         else:
             max_tokens = max(self.max_tokens, 1)  # 0: one is sampled, and not shown
+            if self.cuts_answer:
+                max_tokens = min(max_tokens, room)
         if max_tokens > room:
             raise context_length_exceeded(
                 f"this model's maximum context length is {limits.max_context} tokens; '{param}' has "
@@ -93,7 +98,7 @@ class Parameters:
     def _why_so_many(self, fills_context: bool) -> str:
         """Why an answer may have as many tokens as it may, behind the name of the field that could say."""
         if self.max_tokens is not None:
-            return f"is {self.max_tokens}"
+            return f"is {self.max_tokens}{', and no more fit' if self.cuts_answer and fills_context else ''}"
         if fills_context or self.default_tokens is None:
             return "was left out, and no more fit"
         return f"is {self.default_tokens} where it is left out"
@@ -134,6 +139,7 @@ def parse(
     max_tokens: int | None,
     max_tokens_field: str,
     default_tokens: int | None = None,
+    cuts_answer: bool = False,
     stop_field: str = "stop",
     logprobs: int | None = None,
     prompt_logprobs: int | None = None,
@@ -178,6 +184,7 @@ def parse(
         max_tokens=max_tokens,
         max_tokens_field=max_tokens_field,
         default_tokens=default_tokens,
+        cuts_answer=cuts_answer,
         n=n,
         stream=stream,
         include_usage=include_usage,

@@ -182,6 +182,26 @@ def test_a_wrong_prompt_costs_no_other_its_answer(start_backend: StartBackend, m
     assert str(errors[6]).endswith("this is a list with str")
 
 
+def test_an_answer_ends_where_no_more_fits_as_in_vllm(start_backend: StartBackend, make_llm: MakeLLM) -> None:
+    llm = make_llm(start_backend())
+    params = SamplingParams(max_tokens=5000, min_tokens=400, n=2)
+    talk = [{"role": "user", "content": "hi"}]
+    for output in (
+        *llm.generate(PROMPT, params, use_tqdm=False),
+        *llm.chat(talk, params, use_tqdm=False),
+    ):
+        room = 512 - len(output.prompt_token_ids)
+        assert [len(tokens) for tokens in tokens_of(output)] == [room, room]
+        assert [choice.finish_reason for choice in output.outputs] == ["length", "length"]
+    cut = SamplingParams(max_tokens=5000, min_tokens=1, truncate_prompt_tokens=-1)
+    (output,) = llm.generate([[7] * 600], cut, use_tqdm=False)
+    assert len(output.prompt_token_ids) == 511
+    with pytest.raises(
+        GenerationError, match=r"more than the 509 tokens .* 'max_tokens' is 5000, and no more"
+    ):
+        llm.generate(PROMPT, SamplingParams(max_tokens=5000, min_tokens=600), use_tqdm=False)
+
+
 def test_conversations(start_backend: StartBackend, make_llm: MakeLLM) -> None:
     llm = make_llm(start_backend())
     talk = [{"role": "user", "content": "hi"}]
