@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,7 +87,11 @@ def find(source: Source) -> FunctionType:
     if len(parameters) != len(PARAMETERS) or code.co_kwonlyargcount or code.co_flags & _VARIABLE:
         raise ProcessorError(
             f"{_whose(source)}: a logits processor is a function of ({', '.join(PARAMETERS)}), "
-            f"and this one of ({', '.join(parameters)})"
+            f"and this one of {one_line(str(inspect.signature(found)))}"
+        )
+    if code.co_flags & _LATER:  # Numba would take the words async and await away
+        raise ProcessorError(
+            f"{_whose(source)}: it is a coroutine or a generator, and a plain function is needed"
         )
     try:
         for called in called_by(found):
@@ -113,7 +118,8 @@ def _check(called: CodeType, own: CodeType, source: Source) -> None:
         )
 
 
-_VARIABLE = 0x04 | 0x08  # CO_VARARGS, CO_VARKEYWORDS
+_VARIABLE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def _whose(source: Source) -> str:

@@ -93,6 +93,23 @@ def test_a_function_that_cannot_run_is_refused_with_the_reason(
         load(parse_sources(f"bad={source}:f"), VOCAB, HOPPER)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("def f(*tokens): return tokens[1]", r"and this one of \(\*tokens\)"),
+        ("def f(token, logit): return logit", r"and this one of \(token, logit\)"),
+        (
+            "async def f(token, logit, position, recent, args): return logit",
+            "it is a coroutine or a generator",
+        ),
+        ("def f(token, logit, position, recent, args): yield logit", "it is a coroutine or a generator"),
+    ],
+)
+def test_what_is_called_otherwise_is_refused(write: Write, text: str, why: str) -> None:
+    with pytest.raises(ProcessorError, match=f"logits processor 'f' .*{why}"):
+        find(*parse_sources(f"{write(text)}:f"))
+
+
 MARKED = "from numba import njit\nfrom blink.processors import changes_only_recent\n\n@changes_only_recent\n"
 
 
