@@ -43,7 +43,7 @@ static size_t image_size(const Elf64_Ehdr* elf) {
 API(cuModuleLoadData)(void** module, const void* image) {
   if (memcmp(image, ELFMAG, SELFMAG)) return INVALID_VALUE;
   const size_t n = image_size(image);
-  return *module = memcpy(malloc(n), image, n), SUCCESS;
+  return *module = memcpy(malloc(n), image, n), record("load\n"), SUCCESS;
 }
 API(cuModuleUnload)(void* module) {
   return record("unload\n"), free(module), SUCCESS;

@@ -17,7 +17,7 @@ from model_config import model_config
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: scripts/setup gpu")
 
-from lowered import lowered_symbols
+from lowered import assert_compiled, lowered_symbols
 
 from gpu_backend.cuda import cache as kept_cuda
 from gpu_backend.cuda import compile as compile_cuda
@@ -237,9 +237,7 @@ def test_the_engine_compiles_for_every_type_and_head_size(
     config = model_config(**{**SIZES, "dtype": dtype, "n_heads": n_heads, "head_dim": head_dim})
     names = [name for name in lowered_symbols(config) if re.search(among, name)]
     assert any("attention" in name for name in names)
-    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
-    assert set(symbols) == set(names)
-    assert all(symbol.encode() in cubin for symbol in symbols.values())
+    assert_compiled(names)
 
 
 @pytest.mark.slow
@@ -249,9 +247,7 @@ def test_experts_compile_for_every_type() -> None:
         names = lowered_symbols(model_config(**SIZES, dtype=dtype, experts=experts))
         names = [name for name in names if "expert" in name or "moe" in name]
         assert len(names) == 10
-        source = source_root() / "kernels" / "engine.cu"
-        cubin, symbols = compile_templates(source, "sm_90a", names)
-        assert all(symbols[name].encode() in cubin for name in names)
+        assert_compiled(names)
 
 
 @pytest.mark.slow
@@ -272,8 +268,7 @@ def test_experts_compile_for_fp8(half: str, form: str) -> None:
     ]
     names = [f"blink::{instance.format(half, form)}" for instance in instances]
     names.append(f"blink::router_kernel<{half}, __half>")
-    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
-    assert all(symbols[name].encode() in cubin for name in names)
+    assert_compiled(names)
 
 
 @pytest.mark.slow
@@ -299,8 +294,7 @@ def test_kernels_compile_for_codes_of_four_bits(half: str, form: str) -> None:
         "unpack_kernel<{}, {}>",
     ]
     names = [f"blink::{instance.format(half, f'blink::{form}')}" for instance in instances]
-    cubin, symbols = compile_templates(source_root() / "kernels" / "engine.cu", "sm_90a", names)
-    assert all(symbols[name].encode() in cubin for name in names)
+    assert_compiled(names)
 
 
 def test_the_scheduler_links_with_the_device_runtime() -> None:

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lowered import lowered_symbols
+from lowered import assert_compiled, lowered_symbols
 from model_factory import make_model
 
 from gpu_backend.cuda.chip import HOPPER, SERVED, Capability, Chip
-from gpu_backend.cuda.compile import compile_templates, source_root
 from gpu_backend.engines.base import Limits
 from gpu_backend.engines.graph_grid import GraphGrid
-from gpu_backend.engines.native.kernels import activation_define
 from gpu_backend.engines.native.lowering import lowered_steps
 from gpu_backend.engines.native.sizing import weight_bytes
 from gpu_backend.models.abi import Activation
@@ -69,10 +67,7 @@ def test_other_arithmetic_is_refused(key: str, value: Any) -> None:
 @pytest.mark.slow
 def test_every_instance_compiles() -> None:
     model = published()
-    names = lowered_symbols(model)
-    source = source_root() / "kernels" / "engine.cu"
-    cubin, symbols = compile_templates(source, "sm_90a", names, activation_define(model.activation))
-    assert all(symbols[name].encode() in cubin for name in names)
+    assert_compiled(lowered_symbols(model), model.activation)
 
 
 @pytest.mark.parametrize("capability", SERVED)
