@@ -17,7 +17,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
+
+from known_work import LONGEST_S  # noqa: E402
 
 from fuzz import command  # noqa: E402
 from fuzz.json_bodies import Client, description, fault_of  # noqa: E402
@@ -26,8 +29,6 @@ from fuzz.large_shapes import SIZE  # noqa: E402
 from fuzz.served import Served  # noqa: E402
 from fuzz.wire import Malformed, Response  # noqa: E402
 
-# Of a processor of some 3 GHz (Served.busy_s), for a turn of the loop or a hold of Python's lock.
-LONGEST_S = 0.1
 # Bytes: after many large bodies a frontend keeps up to 600 MiB (fastokens' caches, the allocator's arenas),
 # and what is made of one body of 8 MiB took up to 370 MiB more.
 MOST_MEMORY = 1 << 30

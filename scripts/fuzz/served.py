@@ -129,10 +129,10 @@ class Forgetful(list[Any]):
 
 def main(special: dict[str, Any], options: dict[str, Any]) -> None:
     from harness import Frontend
-    from known_work import slowness
+    from known_work import LONGEST_S, slowness
     from mock_backend import MockBackend
     from templates import HERMES, write_model_with
-    from turns import LONGEST_S, LockHolds, Turns
+    from turns import LockHolds, Turns
 
     from nic_frontend.service import Service
 

@@ -27,10 +27,11 @@ from fuzz.large_shapes import (
     within,
 )
 from harness import Frontend
+from known_work import LONGEST_S
 from limits import WAIT_S
 from mock_backend import MockBackend
 from templates import HERMES, write_model_with
-from turns import LONGEST_S, Turns
+from turns import Turns
 
 from nic_frontend.api.conversation import MOST_READ
 from nic_frontend.http.json_text import MOST_DEPTH

@@ -10,11 +10,12 @@ import pytest
 from fixtures import ring_of_its_own
 from fuzz.large_shapes import LISTS, PIECES, RESPONSES, SIZE, Place, text, within
 from harness import Frontend
+from known_work import LONGEST_S
 from limits import WAIT_S
 from mock_backend import MockBackend
 from scripted_answers import say
 from templates import HERMES, write_model_with
-from turns import LONGEST_S, Turns
+from turns import Turns
 
 from nic_frontend.ring import backend_monitor
 from nic_frontend.service import Service

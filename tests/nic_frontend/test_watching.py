@@ -14,11 +14,10 @@ import httpx
 import numpy as np
 import pytest
 from harness import StartBackend, StartFrontend, error_of, wait_until
-from known_work import least_s
+from known_work import LONGEST_S, least_s
 from limits import WAIT_S
 from mock_backend import MockBackend
 from numpy.typing import NDArray
-from turns import LONGEST_S
 
 from nic_frontend.http.long_json import pieces
 from nic_frontend.observe import step_trace

@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from known_work import least_s
+from known_work import LONGEST_S, least_s
 from limits import WAIT_S
 from own_time import queued_s
 
 from nic_frontend.service import Service
 
-LONGEST_S = 0.1  # that a turn may take, and a hold of the lock (F10), of the processor of known_work.py
 LOOK_S = 0.005  # between two looks: by so much, what is found may be too long
 
 
