@@ -63,6 +63,7 @@ INSTEAD = {
     "--skip-tokenizer-init": "a tokenizer is always there; prompts may be token ids: leave it out",
     "--runner": "models are served to generate text alone: leave it out",
     "--task": "models are served to generate text alone: leave it out",
+    "--convert": "models are served to generate text alone: leave it out",
     "--logprobs-mode": "log-probabilities are those of the model's own logits: leave it out",
     "--tokenizer-mode": "the tokenizer is the model directory's tokenizer.json: leave it out",
     "--hf-overrides": MODEL_FILES,

@@ -33,7 +33,7 @@ def lowered_kernels(config: Model, multiprocessors: int = 132) -> set[str]:
 
 
 def lowered_symbols(config: Model) -> list[str]:
-    """The same as compile_templates takes them."""
+    """The same as compile_instances takes them."""
     return [NAMESPACE + name for name in sorted(lowered_kernels(config))]
 
 

@@ -24,11 +24,12 @@ FRONTEND_FLAGS = (
 )
 # What scripts for vLLM say of what has no option here, where it asks for nothing else than what is done.
 NEUTRAL = {
-    "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "dtype": "auto",
-    "enable_lora": False, "enforce_eager": False, "gpu_memory_utilization": 0.9, "load_format": "auto",
-    "logprobs_mode": "raw_logprobs", "max_lora_rank": 16, "runner": "generate", "skip_tokenizer_init": False,
-    "swap_space": 4, "task": "generate", "tokenizer_mode": "auto", "tokenizer_revision": None,
-    "trust_remote_code": False,
+    "convert": ("auto", "none"), "data_parallel_size": (1,), "dtype": ("auto",), "enable_lora": (False,),
+    "enforce_eager": (False,), "gpu_memory_utilization": (0.9,), "load_format": ("auto",),
+    "logprobs_mode": ("raw_logprobs",), "max_lora_rank": (16,), "pipeline_parallel_size": (1,),
+    "runner": ("generate", "auto"), "skip_tokenizer_init": (False,), "swap_space": (4,),
+    "task": ("generate", "auto"), "tensor_parallel_size": (1,), "tokenizer_mode": ("auto",),
+    "tokenizer_revision": (None,), "trust_remote_code": (False,),
 }  # fmt: skip
 BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field != "model_name")
 
@@ -84,7 +85,7 @@ def _asked(given: Mapping[str, Any]) -> dict[Flag, _Asked]:
     asked: dict[Flag, _Asked] = {}
     for name, value in given.items():
         known_to_vllm = name in NEUTRAL or instead(_written(name)) is not None
-        if known_to_vllm and (value is None or (name in NEUTRAL and value == NEUTRAL[name])):
+        if known_to_vllm and (value is None or value in NEUTRAL.get(name, ())):
             continue
         flag = _flag(name)
         if value is None:

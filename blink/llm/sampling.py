@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import numbers
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -154,7 +153,9 @@ class SamplingParams:
         self.seed = None if self.seed == -1 else self.seed  # as in vLLM
         self.logprobs = 1 if self.logprobs is True else self.logprobs
         self.prompt_logprobs = 1 if self.prompt_logprobs is True else self.prompt_logprobs
-        if any(map(callable, self.logits_processors or ())):
+        _check_nothing_is_none(self)
+        given = self.logits_processors
+        if callable(given) or (isinstance(given, list) and any(map(callable, given))):
             raise TypeError(
                 "'logits_processors' are names of functions that the backend has compiled: start it with "
                 "LLM(model, logits_processor='module:function')"
@@ -163,10 +164,12 @@ class SamplingParams:
             raise ValueError("'stop' looks for text, and 'detokenize' is False: use stop_token_ids")
         _check_kind("structured_outputs", self.structured_outputs, StructuredOutputsParams | None)
         _check_kind("output_kind", self.output_kind, RequestOutputKind)
+        _check_kind("detokenize", self.detokenize, bool)
         try:
             checked({**self.fields(), "logprobs": self.logprobs}, _Fields)
         except ApiError as error:
             raise ValueError(str(error)) from error
+        self.n = int(self.n)  # 2.0 is an integer in JSON
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"'min_tokens' is {self.min_tokens}, more than 'max_tokens', {self.max_tokens}")
         if self.seed is not None and self.seed > SEED_MASK:
@@ -175,8 +178,10 @@ class SamplingParams:
     def fields(self) -> dict[str, Any]:
         """As a request has them, but for `logprobs`, which chats write in another way than completions."""
         fields = {name: value for name in SAME if (value := getattr(self, name)) is not None}
-        if self.logit_bias:
+        if isinstance(self.logit_bias, dict):  # else it is refused as it is
             fields["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
+        elif self.logit_bias is not None:
+            fields["logit_bias"] = self.logit_bias
         if self.structured_outputs is not None:
             given = dataclasses.asdict(self.structured_outputs)
             fields["structured_outputs"] = {name: value for name, value in given.items() if value is not None}
@@ -184,16 +189,27 @@ class SamplingParams:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy and its like as Python's own."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, int):
-        return int(value)
-    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
-        return float(value)
-    return value
+    """Numbers and arrays of numpy and its like as Python's own, in lists and dicts, too."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {_plain(name): _plain(one) for name, one in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _check_nothing_is_none(params: SamplingParams) -> None:
+    """Raises ValueError where None is given for what cannot be None."""
+    for field in dataclasses.fields(params):
+        if "None" not in str(field.type) and getattr(params, field.name) is None:
+            raise ValueError(f"{field.name!r} must not be None; leave it out for {field.default!r}")
 
 
 def _check_kind(name: str, value: object, kind: Any) -> None:
     """Raises TypeError where the value is of another kind."""
     if not isinstance(value, kind):
-        right = {"output_kind": "a RequestOutputKind", "structured_outputs": "StructuredOutputsParams(...)"}
+        right = {
+            "detokenize": "True or False",
+            "output_kind": "a RequestOutputKind",
+            "structured_outputs": "StructuredOutputsParams(...)",
+        }
         raise TypeError(f"{name!r} must be {right[name]}, it is of type {type(value).__name__}")

@@ -8,13 +8,15 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpu_backend.messages import say
 
 WAIT_S = 300.0  # for an entry that somebody else makes: it takes a minute or so, on a busy machine several
 POLL_S = 0.05
+LOCK, PARTIAL = ".lock", ".partial"  # how files end beside entries
+LEFT_S = 24 * 3600.0  # so old, they are nobody's any more
 LOCK_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -36,9 +38,19 @@ def load(path: Path) -> bytes | None:
         if not stat.S_ISREG(found.st_mode):
             return None
         if not _is_own(found):
-            say(f"{path} is not used: it is not this user's alone to write")
+            _tell_of_others(path)
             return None
         return file.read()
+
+
+_told_of: set[Path] = set()  # directories
+
+
+def _tell_of_others(path: Path) -> None:
+    """Once for all entries, of which there may be many."""
+    if path.parent not in _told_of:
+        _told_of.add(path.parent)
+        say(f"{path} is not used, nor others like it: it is not this user's alone to write")
 
 
 def _is_own(found: os.stat_result) -> bool:
@@ -51,7 +63,7 @@ def store(path: Path, entry: bytes) -> bool:
     with contextlib.suppress(OSError), contextlib.ExitStack() as owned:
         path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
         # The file gets its name when it is whole, and goes where that fails.
-        file = owned.enter_context(tempfile.NamedTemporaryFile(dir=path.parent, delete=False))
+        file = owned.enter_context(tempfile.NamedTemporaryFile(dir=path.parent, suffix=PARTIAL, delete=False))
         owned.callback(Path(file.name).unlink, missing_ok=True)
         file.write(entry)
         file.flush()
@@ -60,25 +72,40 @@ def store(path: Path, entry: bytes) -> bool:
     return False
 
 
+class Patience:
+    """How long one start waits for what other processes make, in all: WAIT_S. It says so once, when it has
+    waited for `quiet_s`."""
+
+    def __init__(self, quiet_s: float = 0.0) -> None:
+        self._quiet_s = quiet_s
+        self._left_s = WAIT_S
+        self._told = False
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        while not until() and self._left_s > 0:
+            if not self._told and WAIT_S - self._left_s >= self._quiet_s:
+                self._told = True
+                say("waiting for another process, which compiles the same")
+            began = time.monotonic()
+            time.sleep(POLL_S)
+            self._left_s -= time.monotonic() - began
+
+
 @contextlib.contextmanager
-def making(path: Path, *, quietly: bool = False) -> Iterator[None]:
+def making(path: Path, patience: Patience | None = None) -> Iterator[None]:
     """Who makes an entry does it in here, and looks first whether it is there. While another process makes
-    the same, this waits, WAIT_S at most, and says so unless `quietly`. Who has waited makes it without a
-    lock: what the other could not make or keep, the others need not make one after the other. Nobody waits
-    where this user cannot have a lock."""
-    lock = path.with_suffix(".lock")
+    the same, this waits, as long as `patience` lasts. Who has waited makes it without a lock: what the other
+    could not make or keep, the others need not make one after the other. Nobody waits where this user cannot
+    have a lock."""
+    lock = path.with_suffix(LOCK)
     with contextlib.ExitStack() as owned:
         descriptor = _opened(lock)
         if descriptor is not None:
             owned.callback(os.close, descriptor)
-            if _takes(descriptor):
+            if _takes(descriptor) is not False:
                 owned.callback(_remove, lock)
             else:
-                if not quietly:
-                    say("waiting for another process, which compiles the same")
-                deadline = time.monotonic() + WAIT_S
-                while not _takes(descriptor) and time.monotonic() < deadline:
-                    time.sleep(POLL_S)
+                (patience or Patience()).wait(lambda: _takes(descriptor) is not False)
                 owned.close()
         yield
 
@@ -86,13 +113,13 @@ def making(path: Path, *, quietly: bool = False) -> Iterator[None]:
 @contextlib.contextmanager
 def making_alone(path: Path) -> Iterator[bool]:
     """The same for an entry that is worth making only if nobody else makes it: whether this has the lock."""
-    lock = path.with_suffix(".lock")
+    lock = path.with_suffix(LOCK)
     with contextlib.ExitStack() as owned:
         descriptor = _opened(lock)
         alone = False
         if descriptor is not None:
             owned.callback(os.close, descriptor)
-            alone = _takes(descriptor)
+            alone = _takes(descriptor) is True
             if alone:
                 owned.callback(_remove, lock)
         yield alone
@@ -109,14 +136,14 @@ def _opened(lock: Path) -> int | None:
     return None
 
 
-def _takes(descriptor: int) -> bool:
-    """Whether this process now has the lock, until it closes the file or ends; also where there are none."""
+def _takes(descriptor: int) -> bool | None:
+    """Whether this process now has the lock, until it closes the file or ends; None where there are none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True
+        return None
     return True
 
 
@@ -127,12 +154,17 @@ def _remove(lock: Path) -> None:
 
 
 def drop_oldest(like: Path, kept: int) -> None:
-    """Removes the files beside `like` that end as it does, but for the `kept` that were used last."""
+    """Removes the files beside `like` that end as it does, but for the `kept` that were used last; and what
+    processes that were killed have left."""
     with contextlib.suppress(OSError):
-        entries = list(like.parent.glob(f"*{like.suffix}"))
+        files = list(like.parent.iterdir())
+        entries = [file for file in files if file.suffix == like.suffix]
         if len(entries) > kept:
             for old in sorted(entries, key=lambda entry: entry.stat().st_mtime)[:-kept]:
                 old.unlink()
+        for file in files:
+            if file.suffix in (PARTIAL, LOCK) and time.time() - file.stat().st_mtime > LEFT_S:
+                file.unlink()
 
 
 def mark_used(path: Path) -> None:

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from gpu_backend.cuda import toolkit
-from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, making, making_alone, mark_used, store
+from gpu_backend.cuda.cache import (
+    Patience,
+    cache_directory,
+    drop_oldest,
+    load,
+    making,
+    making_alone,
+    mark_used,
+    store,
+)
 from ringbuffer.version import install
 
 SOURCE_SUFFIXES = {".h", ".cuh", ".cu"}
@@ -88,6 +97,7 @@ class Compilation:
         parts: Sequence[bytes] = (),
     ) -> None:
         self._source, self._arch, self._rdc, self._parts = source, arch, rdc, parts
+        self._unkept: dict[Path, tuple[bytes, dict[str, str]]] = {}  # what the cache has not taken
         self._options = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", OFFSETOF]
         self._options += [f"-D{name}={value}" for name, value in sorted((defines or {}).items())]
         self._options += ["--relocatable-device-code=true"] if rdc else []
@@ -106,20 +116,25 @@ class Compilation:
         """What the cache has: a line of JSON with the symbols, and then the cubin. A damaged entry counts as
         none."""
         path = self.entry(names)
+        if path in self._unkept:
+            return self._unkept[path]
         if (kept := load(path)) is None:
             return None
         symbols, _, code = kept.partition(b"\n")
         mark_used(path)
         with contextlib.suppress(ValueError):
-            return code, json.loads(symbols)
+            told = json.loads(symbols)
+            if code and isinstance(told, dict) and set(names) == set(told):
+                return code, told
         return None
 
-    def compiled(self, names: Sequence[str] = (), *, quietly: bool = False) -> tuple[bytes, dict[str, str]]:
-        """From the cache, or compiled and kept. Waits for another process that compiles the same, and says so
-        unless it does it `quietly`."""
+    def compiled(
+        self, names: Sequence[str] = (), patience: Patience | None = None
+    ) -> tuple[bytes, dict[str, str]]:
+        """From the cache, or compiled and kept. Waits for another process that compiles the same."""
         if (kept := self.kept(names)) is not None:
             return kept
-        with making(self.entry(names), quietly=quietly):
+        with making(self.entry(names), patience):
             return self.kept(names) or self._made(names)
 
     def compile_unless_another_does(self, names: Sequence[str]) -> None:
@@ -129,6 +144,11 @@ class Compilation:
                 if alone and self.kept(names) is None:
                     self._made(names)
 
+    @property
+    def keeps(self) -> bool:
+        """The cache has taken all that was compiled."""
+        return not self._unkept
+
     def _made(self, names: Sequence[str]) -> tuple[bytes, dict[str, str]]:
         code, lowered = _compile(self._source, self._options, names)
         if self._rdc:
@@ -136,8 +156,10 @@ class Compilation:
         if self._parts:
             code = _link_parts(code, self._parts, self._arch)
         path = self.entry(names)
-        if store(path, json.dumps(lowered).encode() + b"\n" + code):  # else the next start compiles again
+        if store(path, json.dumps(lowered).encode() + b"\n" + code):
             drop_oldest(path, CACHE_ENTRIES)
+        else:  # the next start compiles it again
+            self._unkept[path] = code, lowered
         return code, lowered
 
 

@@ -20,11 +20,12 @@ class CompilerProcess:
     """
 
     def __init__(self, module: str, *arguments: str) -> None:
-        command = [sys.executable, "-m", module, str(os.getpid()), *arguments]
-        silent = subprocess.DEVNULL
         self._process: subprocess.Popen[bytes] | None = None
-        with contextlib.suppress(OSError):
-            self._process = subprocess.Popen(command, stdin=silent, stdout=silent, stderr=silent)
+        if sys.executable:  # a program that embeds Python may have none
+            command = [sys.executable, "-m", module, str(os.getpid()), *arguments]
+            silent = subprocess.DEVNULL
+            with contextlib.suppress(OSError):
+                self._process = subprocess.Popen(command, stdin=silent, stdout=silent, stderr=silent)
 
     def wait(self, most_s: float) -> None:
         """Until it has ended, or that long."""

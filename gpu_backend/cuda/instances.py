@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from gpu_backend.cuda.cache import Patience
 from gpu_backend.cuda.compile import Compilation, CompileError
 from gpu_backend.cuda.compiler_process import CompilerProcess, arguments_from
 from gpu_backend.cuda.toolkit import ToolkitError
 
 PROCESSES = min(8, len(os.sched_getaffinity(0)))  # this one among them; each takes some 200 MB
+QUIET_S = 20.0  # that a start waits before it says so: beyond what any instance takes
 INSTANCES_EACH = 3  # at least: to start a process takes about as long as to compile one instance
 
 
@@ -38,13 +40,16 @@ def compile_instances(
             arguments = str(source), arch, json.dumps(defines or {}), json.dumps(missing)
             helpers.enter_context(closing(CompilerProcess(__name__, *arguments)))
         _compile_what_is_free(compilation, missing)
-        compiled = {name: compilation.compiled([name], quietly=True) for name in names}
+        patience = Patience(QUIET_S)  # mostly it is for these helpers that it waits
+        compiled = {name: compilation.compiled([name], patience) for name in names}
     return {name: (cubin, symbols[name]) for name, (cubin, symbols) in compiled.items()}
 
 
 def _compile_what_is_free(compilation: Compilation, names: Sequence[str]) -> None:
+    """Each by one process, while the cache takes them: else every process would compile all."""
     for name in names:
-        compilation.compile_unless_another_does([name])
+        if compilation.keeps:
+            compilation.compile_unless_another_does([name])
 
 
 def main() -> int:

@@ -56,7 +56,7 @@ class Kept:
     @property
     def has_answered(self) -> bool:
         """A token has come."""
-        return bool(self._answer.parts.listed)
+        return any(request.n_tokens for request in self._answer.requests)
 
     def state(self) -> dict[str, Any]:
         """The response, of which nothing is known yet."""

@@ -46,7 +46,7 @@ class Parameters:
     shows_prompt_logprobs: bool  # else they are for an echo
     longest_prompt: int | None  # tokens; more are cut off. -1: as many as leave room
     keeps_beginning: bool  # of a prompt that is cut, instead of its end
-    cuts_answer: bool  # where `max_tokens` do not fit, an answer has as many as do; else that is an error
+    cuts_answer: bool  # `max_tokens` that the context has no room for are as none; else they are an error
 
     @property
     def cuts(self) -> bool:
@@ -70,36 +70,34 @@ class Parameters:
         Raises ApiError 400 when it does not fit the context.
         """
         room = limits.max_answer(prompt_tokens, param)
-        if self.max_tokens is None:
+        if self.max_tokens is None or (self.cuts_answer and self.max_tokens > room):
             max_tokens = limits.max_open_answer(room, self.n)
             max_tokens = min(max_tokens, self._told_answer(prompt_tokens, self.n, limits))
             max_tokens = min(max_tokens, self.default_tokens or max_tokens)
         else:
             max_tokens = max(self.max_tokens, 1)  # 0: one is sampled, and not shown
-            if self.cuts_answer:
-                max_tokens = min(max_tokens, room)
         if max_tokens > room:
             raise context_length_exceeded(
                 f"this model's maximum context length is {limits.max_context} tokens; '{param}' has "
                 f"{prompt_tokens} and '{self.max_tokens_field}' asks for {max_tokens}, at most {room} fit",
                 self.max_tokens_field,
             )
-        if self.max_tokens is not None:
+        if self.max_tokens is not None and max_tokens >= self.max_tokens:
             self._told_answer(prompt_tokens, 1, limits, max_tokens)
         if self.sampling.min_tokens > max_tokens:
             raise bad_request(
                 f"'min_tokens' is {self.sampling.min_tokens}, more than the {max_tokens} tokens that the "
-                f"answer may have: '{self.max_tokens_field}' {self._why_so_many(max_tokens == room)}",
+                f"answer may have: '{self.max_tokens_field}' {self._why_so_many(max_tokens, room)}",
                 "min_tokens",
                 "invalid_value",
             )
         return max_tokens
 
-    def _why_so_many(self, fills_context: bool) -> str:
+    def _why_so_many(self, max_tokens: int, room: int) -> str:
         """Why an answer may have as many tokens as it may, behind the name of the field that could say."""
         if self.max_tokens is not None:
-            return f"is {self.max_tokens}{', and no more fit' if self.cuts_answer and fills_context else ''}"
-        if fills_context or self.default_tokens is None:
+            return f"is {self.max_tokens}{', and no more fit' if max_tokens < self.max_tokens else ''}"
+        if max_tokens == room or self.default_tokens is None:
             return "was left out, and no more fit"
         return f"is {self.default_tokens} where it is left out"
 

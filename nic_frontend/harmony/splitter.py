@@ -98,6 +98,10 @@ class HarmonySplitter(AnswerSplitter):
         """Also where the model has ended its turn: not every directory has these tokens among the ends."""
         return self._is_over or super().complete
 
+    @property
+    def may_end_early(self) -> bool:
+        return True
+
     def feed(self, text: str) -> list[Delta]:
         thinking = self.thinking
         self._pending += text

@@ -75,7 +75,7 @@ class TlsAcceptor:
             )
         except OSError as error:  # or an SSLError: the client speaks no TLS, is too slow, or has left
             # The client may see no more than that the connection ends. Strangers could fill a log of these.
-            log.debug("a connection ends before it is one of TLS: %s", error)
+            log.debug("a connection ends before it is one of TLS: %s", str(error) or type(error).__name__)
         finally:
             self._crowd.closed(handshake)
             self._handshakes.discard(handshake)

@@ -36,7 +36,7 @@ def _told(name: str, value: Any) -> Any:
     if name in SECRET:
         return value is not None
     if isinstance(value, tuple):
-        return list(value)
+        return [_told(name, one) for one in value]
     if value is None or isinstance(value, bool | int | float):
         return value
     return IN_URL.sub("://", str(value))

@@ -147,8 +147,9 @@ class PatientMailbox(Mailbox):
 
 
 def _continues(last: Arrival, arrival: Arrival) -> bool:
-    """Whether both may be one arrival: nothing but tokens came, and of the same request."""
-    same = arrival.request is last.request
+    """Whether both may be one arrival: nothing but tokens came, of the same request, and not too many for one
+    turn of the loop (F10)."""
+    same = arrival.request is last.request and len(last.tokens) < PATIENCE
     return same and arrival.reason is None and arrival.logprobs is None and last.logprobs is None
 
 

@@ -36,6 +36,7 @@ from ringbuffer.region import Geometry, ModelFacts, create, model_fingerprint, r
 from ringbuffer.words import pair_word  # noqa: E402
 
 TOKEN = 100
+MOST_WHOLE = 4096  # tokens of an answer that is sent in one piece
 
 
 class RingWriter:
@@ -133,6 +134,7 @@ class WholeCounter(Counter):
         self.tail += data
         head, blank, body = self.tail.partition(b"\r\n\r\n")
         if blank and len(body) == int(head.lower().partition(b"content-length:")[2].split()[0]):
+            assert head.startswith(b"HTTP/1.1 200"), self.tail
             self.tokens += self._max_tokens
             self.tail = b""
             self.transport.write(self.request)  # type: ignore[attr-defined]
@@ -200,6 +202,8 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="ask for answers that are not streamed")
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
+    if arguments.whole and arguments.max_tokens > MOST_WHOLE:
+        parser.error(f"--whole: at most {MOST_WHOLE} tokens, as longer answers have no content-length")
 
     path, port = Path(f"/dev/shm/blink-bench-{os.getpid()}"), free_port()
     n_slots = -(-2 * arguments.streams // abi.SLOT_ALIGNMENT) * abi.SLOT_ALIGNMENT

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from gpu_backend.cuda.cache import cache_directory, drop_oldest, load, mark_used, store
+from gpu_backend.cuda import cache
+from gpu_backend.cuda.cache import (
+    LEFT_S,
+    LOCK,
+    PARTIAL,
+    Patience,
+    cache_directory,
+    drop_oldest,
+    load,
+    making,
+    making_alone,
+    mark_used,
+    store,
+)
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -44,7 +60,7 @@ def test_only_what_this_user_alone_may_write_is_loaded(
     for mode in (0o620, 0o602):
         path.chmod(mode)
         assert load(path) is None
-        assert "not this user's alone to write" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("not this user's alone to write") == 1  # there may be many
     path.chmod(0o600)
     (tmp_path / "link").symlink_to(path)
     os.mkfifo(tmp_path / "fifo")
@@ -64,3 +80,46 @@ def test_what_was_used_longest_ago_goes(tmp_path: Path) -> None:
     mark_used(paths[2])
     drop_oldest(paths[0], 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.plan", "c.plan", "d.cubin"]
+
+
+def test_what_killed_processes_have_left_goes_in_a_day(tmp_path: Path) -> None:
+    entry, old, new = (tmp_path / name for name in ("a.cubin", "old", "new"))
+    assert store(entry, b"entry")
+    for stem in (old, new):
+        for suffix in (LOCK, PARTIAL):
+            stem.with_suffix(suffix).touch()
+    for suffix in (LOCK, PARTIAL):
+        os.utime(old.with_suffix(suffix), (time.time() - LEFT_S - 1,) * 2)
+    drop_oldest(entry, 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cubin", "new.lock", "new.partial"]
+
+
+def test_all_waits_of_a_start_together_have_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However many entries others have begun and do not end, as processes that are stopped."""
+    monkeypatch.setattr(cache, "WAIT_S", 0.3)
+    entries = [tmp_path / f"{n}.cubin" for n in range(20)]
+    with contextlib.ExitStack() as others:
+        for entry in entries:
+            assert others.enter_context(making_alone(entry))
+        patience = Patience(0.1)
+        began = time.monotonic()
+        for entry in entries:
+            with making(entry, patience):
+                pass
+        assert time.monotonic() - began < 20 * 0.3
+    assert capsys.readouterr().err.count("waiting for another process") == 1
+
+
+def test_without_locks_nothing_is_made_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some network file systems: all would make the same side by side."""
+
+    def no_locks(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(cache.fcntl, "flock", no_locks)
+    with making_alone(tmp_path / "a.cubin") as alone:
+        assert not alone
+    with making(tmp_path / "a.cubin"):  # nobody waits for what cannot be known
+        pass

@@ -104,6 +104,23 @@ def test_a_read_only_cache_is_no_error(source: Path, tmp_path: Path, monkeypatch
     assert list(compile_instances(source, "sm_90a", NAMES)) == NAMES
 
 
+def test_a_cache_that_takes_nothing_makes_nobody_compile_twice(
+    source: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is full."""
+    monkeypatch.setattr(compile_cuda, "store", lambda path, entry: False)
+    monkeypatch.setattr(instances, "PROCESSES", 1)
+    assert list(compile_instances(source, "sm_90a", NAMES)) == NAMES
+    assert sorted(compiled) == NAMES
+
+
+@pytest.mark.parametrize("entry", [b"", b"{}", b"123\ncode", b"{}\ncode", b'{"fill<0>": "f"}\n', b"x\ncode"])
+def test_a_damaged_entry_is_none(source: Path, cache: Path, entry: bytes) -> None:
+    good = compile_instances(source, "sm_90a", NAMES[:1])
+    Compilation(source, "sm_90a").entry(NAMES[:1]).write_bytes(entry)
+    assert compile_instances(source, "sm_90a", NAMES[:1]) == good
+
+
 def test_an_error_is_told_and_leaves_no_process(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instances, "PROCESSES", 3)
     before = tree(os.getpid())

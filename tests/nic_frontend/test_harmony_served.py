@@ -22,6 +22,7 @@ from limits import WAIT_S
 from mock_backend import MockBackend
 from openai_harmony import HarmonyEncoding, Role, StreamableParser
 from scripted_answers import say
+from silence import silence_behind
 from sse import events
 from test_template_trials import published
 from tokenizers import Tokenizer
@@ -403,3 +404,10 @@ def test_a_directory_with_another_vocabulary(gpt_oss: Path, tmp_path: Path) -> N
     with pytest.raises(ValueError, match="has the special tokens of o200k_harmony, but other ordinary ones"):
         load_encoding(tmp_path)
     assert set(MARKS) <= {token["content"] for token in tokenizer["added_tokens"]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_turn_that_ends_is_seen_at_once(served: Served, tokenizer: Tokenizer, stream: bool) -> None:
+    """This directory has <|return|> alone among the ends, and the model says nothing behind its call."""
+    with silence_behind(served.frontend.backend, tokenizer.encode(f"{EVERYTHING}<|call|>").ids):
+        assert '"tool_calls"' in served.chat(tools=[TOOL], stream=stream).text

@@ -23,6 +23,7 @@ from kept import Kept
 from limits import WAIT_S
 from mock_backend import MockBackend
 from scripted_answers import say
+from silence import silence_behind
 from templates import HERMES, write_model_with
 from tiny_model import build_tokenizer
 from typed_sse import typed_events
@@ -363,6 +364,15 @@ def test_in_the_background_it_is_told_when_it_begins(stored: Stored) -> None:
     frontend.backend.step_s = 0.05
     id = post(frontend, background=True).json()["id"]
     wait_until(lambda: get(frontend, id)["status"] == "in_progress")
+
+
+def test_it_begins_with_its_first_token(stored: Stored) -> None:
+    """Though nobody is woken for so few."""
+    frontend = stored("")
+    with silence_behind(frontend.backend, build_tokenizer().encode("It", add_special_tokens=False).ids):
+        id = post(frontend, background=True).json()["id"]
+        wait_until(lambda: get(frontend, id)["status"] == "in_progress")
+        frontend.client.post(f"/v1/responses/{id}/cancel")
 
 
 def test_a_key_that_may_have_one_open_asks_for_it(stored: Stored, tmp_path: Path) -> None:

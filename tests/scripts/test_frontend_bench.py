@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [[], ["--whole"]])
 def test_tokens_are_counted(form: list[str]) -> None:
-    size = ["--streams=4", "--max-tokens=16", "--step-us=1000", "--seconds=2"]
+    size = ["--streams=4", "--max-tokens=16", "--step-us=1000", "--seconds=4"]
     command = [sys.executable, "scripts/bench/frontend.py", *size, *form]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 0, done.stderr

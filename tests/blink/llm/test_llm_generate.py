@@ -202,6 +202,20 @@ def test_an_answer_ends_where_no_more_fits_as_in_vllm(start_backend: StartBacken
         llm.generate(PROMPT, SamplingParams(max_tokens=5000, min_tokens=600), use_tqdm=False)
 
 
+@pytest.mark.parametrize("wide", [{"n": 8}, {"logprobs": 20}])
+def test_nor_is_it_an_error_where_the_ring_has_less_room(
+    start_backend: StartBackend, make_llm: MakeLLM, wide: dict[str, Any]
+) -> None:
+    """As many as there are with max_tokens=None."""
+    llm = make_llm(start_backend(output_heap=2048))
+    found = [
+        [len(tokens) for tokens in tokens_of(llm.generate(PROMPT, params, use_tqdm=False)[0])]
+        for params in (SamplingParams(max_tokens=None, **wide), SamplingParams(max_tokens=5000, **wide))
+    ]
+    assert found[0] == found[1]
+    assert 16 <= found[0][0] < 400
+
+
 def test_conversations(start_backend: StartBackend, make_llm: MakeLLM) -> None:
     llm = make_llm(start_backend())
     talk = [{"role": "user", "content": "hi"}]

@@ -33,6 +33,7 @@ def flags(**given: Any) -> list[str]:
         ({"batch_invariant": False}, []),
         ({"tensor_parallel_size": 1, "dtype": "auto", "seed": None, "enforce_eager": False}, []),
         ({"task": "generate", "runner": "generate", "skip_tokenizer_init": False}, []),
+        ({"task": "auto", "runner": "auto", "convert": "auto"}, []),
     ],
 )
 def test_keywords_are_flags(given: dict[str, Any], expected: list[str]) -> None:

@@ -55,6 +55,10 @@ def test_a_misspelt_name_is_explained() -> None:
         ({"stop": "x", "detokenize": False}, "use stop_token_ids"),
         ({"logit_bias": {5: 200.0}}, "'logit_bias' has a value that it may not have"),
         ({"temperature": "hot"}, "'temperature' must be a number"),
+        ({"min_tokens": None}, "'min_tokens' must not be None; leave it out for 0"),
+        ({"n": None}, "'n' must not be None"),
+        ({"logits_processors": 5}, "'logits_processors' must be an array"),
+        ({"logit_bias": [1]}, "'logit_bias' must be an object"),
     ],
 )
 def test_values_that_nobody_takes_are_refused_at_once(fields: dict[str, Any], message: str) -> None:
@@ -70,6 +74,7 @@ def test_values_that_nobody_takes_are_refused_at_once(fields: dict[str, Any], me
             r"'structured_outputs' must be StructuredOutputsParams\(...\), it is of type dict",
         ),
         ({"output_kind": "DELTA"}, "'output_kind' must be a RequestOutputKind, it is of type str"),
+        ({"detokenize": "no"}, "'detokenize' must be True or False, it is of type str"),
     ],
 )
 def test_what_has_a_class_of_its_own_is_of_that_class(fields: dict[str, Any], message: str) -> None:
@@ -83,6 +88,23 @@ def test_numbers_of_numpy_are_numbers() -> None:
     )
     assert params == SamplingParams(temperature=0.5, max_tokens=3, seed=7)
     assert [type(one) for one in (params.temperature, params.max_tokens)] == [float, int]
+    given: dict[str, Any] = {
+        "top_p": np.float64(0.5),
+        "ignore_eos": np.True_,
+        "stop_token_ids": np.array([3]),
+        "allowed_token_ids": (np.int64(4), 5),
+        "logit_bias": {np.int64(3): np.float32(1)},
+        "n": 2.0,
+    }
+    right: dict[str, Any] = {
+        "top_p": 0.5,
+        "ignore_eos": True,
+        "stop_token_ids": [3],
+        "allowed_token_ids": [4, 5],
+        "logit_bias": {3: 1.0},
+        "n": 2,
+    }
+    assert repr(SamplingParams(**given)) == repr(SamplingParams(**right))
 
 
 def test_functions_of_python_are_refused_with_what_takes_their_place() -> None:
