@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 
 from mock_backend import MockBackend
@@ -11,14 +12,19 @@ from mock_backend import MockBackend
 @contextlib.contextmanager
 def silence_behind(backend: MockBackend, tokens: Sequence[int]) -> Iterator[None]:
     """Behind the tokens and one more, until the block ends."""
+    lock, is_over = threading.Lock(), False
 
     def script(prompt: list[int]) -> Iterator[int]:
         yield from tokens
-        backend.stalled.set()
+        with lock:  # an answer may end before its last token, and its cancellation comes later still
+            if not is_over:
+                backend.stalled.set()
         yield tokens[0]
 
     backend.script = script
     try:
         yield
     finally:
-        backend.stalled.clear()
+        with lock:
+            is_over = True
+            backend.stalled.clear()
