@@ -81,15 +81,15 @@ def test_thinking_ends_at_its_budget(speak: Speak) -> None:
     """Though the model would say nothing more."""
     frontend = speak(HERMES, "")
     backend = frontend.backend
-    with silence_behind(backend, ids("<think>" + "hm " * 30)), ThreadPoolExecutor() as pool:
-        thinks = backend.script
+    with ThreadPoolExecutor() as pool:
+        with silence_behind(backend, ids("<think>" + "hm " * 30)):
+            thinks = backend.script
 
-        def script(prompt: list[int]) -> Iterator[int]:
-            return iter(ids("It rains.")) if prompt[-len(CONCLUSION) :] == CONCLUSION else thinks(prompt)
+            def script(prompt: list[int]) -> Iterator[int]:
+                return iter(ids("It rains.")) if prompt[-len(CONCLUSION) :] == CONCLUSION else thinks(prompt)
 
-        backend.script = script
-        body = {**CHAT, "thinking_token_budget": BUDGET, "max_tokens": 200}
-        asked = pool.submit(frontend.client.post, "/v1/chat/completions", json=body)
-        wait_until(lambda: len(backend.accepted) == 2, what="the request behind the thinking")
-        backend.stalled.clear()
+            backend.script = script
+            body = {**CHAT, "thinking_token_budget": BUDGET, "max_tokens": 200}
+            asked = pool.submit(frontend.client.post, "/v1/chat/completions", json=body)
+            wait_until(lambda: len(backend.accepted) == 2, what="the request behind the thinking")
         assert asked.result().json()["choices"][0]["message"]["content"] == "It rains."
