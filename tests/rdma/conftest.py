@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric import DEVICES, EMULATED, KEY, PASSIVE_ADDRESS, StartExchange, devices, remote_ring
+from fabric import (
+    DEVICES,
+    EMULATED,
+    KEY,
+    PASSIVE_ADDRESS,
+    PATIENCE_S,
+    StartExchange,
+    devices,
+    remote_ring,
+)
 from fixtures import *  # noqa: F403
 from fixtures import ring_of_its_own
 from harness import Frontend, StartFrontend
@@ -19,6 +28,7 @@ from mock_backend import MockBackend
 
 from gpu_backend.rdma.exchange_process import ExchangeProcess
 from gpu_backend.rdma.options import RdmaOptions
+from nic_frontend.templates import renderer
 from ringbuffer import abi
 
 PATIENT = {"attach_timeout_s": 60.0, "grant_timeout_s": 30.0}
@@ -31,6 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if here in item.path.parents:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_with_templates() -> Iterator[None]:
+    """Their process takes seconds to start on an emulated processor, and on one that others use, minutes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renderer, "START_S", PATIENCE_S)
+        yield
 
 
 @pytest.fixture(scope="session")
