@@ -16,6 +16,7 @@ GRAPHS = "steps are captured graphs, which the scheduler on the GPU launches: le
 GRAMMARS = "blink has one engine for structured output: leave it out"
 NO_LORA = "LoRA is not supported"
 NO_IMAGES = "models are served for text alone: leave it out"
+GENERATES = "models are served to generate text alone"
 MODEL_FILES = "what the model directory's files say holds"
 
 INSTEAD = {
@@ -61,9 +62,9 @@ INSTEAD = {
     "--hf-token": "set the variable HF_TOKEN",
     "--download-dir": "set the variable HF_HOME",
     "--skip-tokenizer-init": "a tokenizer is always there; prompts may be token ids: leave it out",
-    "--runner": "models are served to generate text alone: leave it out",
-    "--task": "models are served to generate text alone: leave it out",
-    "--convert": "models are served to generate text alone: leave it out",
+    "--runner": f"{GENERATES}: leave it out",
+    "--task": f"{GENERATES}: leave it out",
+    "--convert": f"{GENERATES}: leave it out",
     "--logprobs-mode": "log-probabilities are those of the model's own logits: leave it out",
     "--tokenizer-mode": "the tokenizer is the model directory's tokenizer.json: leave it out",
     "--hf-overrides": MODEL_FILES,

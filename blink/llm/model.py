@@ -14,8 +14,8 @@ from blink.llm import options
 from blink.llm.engine import Engine
 from blink.llm.questions import Question
 from blink.llm.sampling import SamplingParams
+from blink.vllm_flags import GENERATES
 
-GENERATES = "models are served to generate text alone"
 # Attributes of vLLM's classes that there are none of, with what to use instead.
 INSTEAD = {
     "apply_model": "the model is in the backend's process",

@@ -97,32 +97,34 @@ def making(path: Path, patience: Patience | None = None) -> Iterator[None]:
     the same, this waits, as long as `patience` lasts. Who has waited makes it without a lock: what the other
     could not make or keep, the others need not make one after the other. Nobody waits where this user cannot
     have a lock."""
-    lock = path.with_suffix(LOCK)
-    with contextlib.ExitStack() as owned:
-        descriptor = _opened(lock)
-        if descriptor is not None:
-            owned.callback(os.close, descriptor)
-            if _takes(descriptor) is not False:
-                owned.callback(_remove, lock)
-            else:
-                (patience or Patience()).wait(lambda: _takes(descriptor) is not False)
-                owned.close()
-        yield
+    with _locked(path.with_suffix(LOCK)) as (descriptor, has):
+        if descriptor is None or has is not False:
+            yield
+            return
+        (patience or Patience()).wait(lambda: _takes(descriptor) is not False)
+    yield
 
 
 @contextlib.contextmanager
 def making_alone(path: Path) -> Iterator[bool]:
     """The same for an entry that is worth making only if nobody else makes it: whether this has the lock."""
-    lock = path.with_suffix(LOCK)
+    with _locked(path.with_suffix(LOCK)) as (_, has):
+        yield has is True
+
+
+@contextlib.contextmanager
+def _locked(lock: Path) -> Iterator[tuple[int | None, bool | None]]:
+    """The lock's file while it is open, and whether this has the lock, as `_takes` says it. The file is
+    removed at the end, unless another has it."""
     with contextlib.ExitStack() as owned:
-        descriptor = _opened(lock)
-        alone = False
-        if descriptor is not None:
-            owned.callback(os.close, descriptor)
-            alone = _takes(descriptor) is True
-            if alone:
-                owned.callback(_remove, lock)
-        yield alone
+        if (descriptor := _opened(lock)) is None:
+            yield None, None
+            return
+        owned.callback(os.close, descriptor)
+        has = _takes(descriptor)
+        if has is not False:
+            owned.callback(_remove, lock)
+        yield descriptor, has
 
 
 def _opened(lock: Path) -> int | None:

@@ -34,15 +34,16 @@ def compile_instances(
     Taken from the cache if nothing that they depend on has changed. Raises CompileError, ToolkitError.
     """
     compilation = Compilation(source, arch, defines)
-    missing = [name for name in names if compilation.kept([name]) is None]
+    compiled = {name: kept for name in names if (kept := compilation.kept([name])) is not None}
+    missing = [name for name in names if name not in compiled]
     with ExitStack() as helpers:
         for _ in range(min(PROCESSES, len(missing) // INSTANCES_EACH) - 1):
             arguments = str(source), arch, json.dumps(defines or {}), json.dumps(missing)
             helpers.enter_context(closing(CompilerProcess(__name__, *arguments)))
         _compile_what_is_free(compilation, missing)
         patience = Patience(QUIET_S)  # mostly it is for these helpers that it waits
-        compiled = {name: compilation.compiled([name], patience) for name in names}
-    return {name: (cubin, symbols[name]) for name, (cubin, symbols) in compiled.items()}
+        compiled |= {name: compilation.compiled([name], patience) for name in missing}
+    return {name: (compiled[name][0], compiled[name][1][name]) for name in names}
 
 
 def _compile_what_is_free(compilation: Compilation, names: Sequence[str]) -> None:

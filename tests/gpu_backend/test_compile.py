@@ -43,12 +43,6 @@ CONFIG = model_config(**SIZES)
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "blink"
-
-
-@pytest.fixture
 def launcher(tmp_path: Path, cache: Path) -> Path:
     """A source of the tests' own, and a cache that holds nothing yet."""
     path = tmp_path / "launcher.cu"

@@ -26,12 +26,6 @@ NAMES = [f"fill<{n}>" for n in range(9)]
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "blink"
-
-
-@pytest.fixture
 def source(tmp_path: Path, cache: Path) -> Path:
     path = tmp_path / "fill.cu"
     path.write_text(SOURCE)
