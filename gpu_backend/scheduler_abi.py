@@ -40,7 +40,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0xa6b0efa6b90316fd
+SCHEDULER_LAYOUT_HASH = 0x8ffa3604a9110e85
 
 
 class SequenceUse(IntEnum):
@@ -51,16 +51,16 @@ class SequenceUse(IntEnum):
 
 
 Request = np.dtype({
-    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "epoch", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted", "client", "placed", "priority", "reserved"],
+    "names": ["arrival", "torn_since_ns", "torn_last_ns", "submission", "epoch", "state", "sequence_index", "prompt_tokens", "max_outputs", "generated", "crc32c", "output_offset", "output_room", "logprob_words", "prompt_logprob_words", "cached", "restarted", "client", "placed", "priority", "reason"],
     "formats": ["<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<i4", "<u4"],
     "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92],
     "itemsize": 96,
 })
 
 Sequence = np.dtype({
-    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind", "indexed", "n_drafts", "acceptance", "unchecked", "source", "misses"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108],
+    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "unshown", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind", "indexed", "n_drafts", "acceptance", "unchecked", "source", "misses"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108],
     "itemsize": 112,
 })
 
@@ -121,10 +121,10 @@ MixedTimes = np.dtype({
 })
 
 StepTrace = np.dtype({
-    "names": ["id", "start_ns", "sample_ns", "done_ns", "turn_ns", "launched_ns", "seen_ns", "kind", "batch_size"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60],
-    "itemsize": 64,
+    "names": ["id", "start_ns", "sample_ns", "done_ns", "turn_ns", "chosen_ns", "launched_ns", "seen_ns", "kind", "batch_size"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 68],
+    "itemsize": 72,
 })
 
 KvEventState = np.dtype({

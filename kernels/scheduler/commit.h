@@ -1,5 +1,8 @@
-/* Commit: what a completed step produced goes into the ring; sequences that ended are detached now and released when
- * nothing uses them. */
+/* Commit: the results of a completed step are taken. Tokens, and the log-probabilities that were asked for, go into the
+ * ring; requests go on or end, and sequences that have ended leave the batch. This is what the next plan needs to know.
+ * Everything else is concluded later (conclude.h), also that frontends are shown how far their requests are (R2): the
+ * next step may be waiting, and that write waits until all others have crossed PCIe.
+ */
 #ifndef BLINK_SCHEDULER_COMMIT_H
 #define BLINK_SCHEDULER_COMMIT_H
 
@@ -8,9 +11,7 @@
 #include "drafts.h"
 #include "life.h"
 #include "pages.h"
-#include "prefix.h"
 #include "requests.h"
-#include "step_times.h"
 #include "steps.h"
 #include "tables.h"
 
@@ -20,15 +21,12 @@ template <class P>
 class Commit : private Tables {
  public:
   BLINK_FN Commit(P& platform, const blink_scheduler_config& config, Steps<P>& steps, Clock<P>& clock,
-                  PagePool<P>& pool, PrefixCache<P>& prefix, StepTimes<P>& times, Drafts<P>& drafts,
-                  Requests<P>& requests, Life<P>& life)
+                  PagePool<P>& pool, Drafts<P>& drafts, Requests<P>& requests, Life<P>& life)
       : Tables(config),
         p_(platform),
         steps_(steps),
         clock_(clock),
         pool_(pool),
-        prefix_(prefix),
-        times_(times),
         drafts_(drafts),
         requests_(requests),
         life_(life) {}
@@ -41,13 +39,11 @@ class Commit : private Tables {
     if (const uint64_t id = step_run_early(completed)) return life_.fail(BLINK_FAULT_GATE, id);
     while (steps_.committed() < completed && life_.phase() != BLINK_PHASE_FAILED) commit(steps_.commit_next());
     clock_.step_begins();
-    if (s_.n_zombies) requests_.reap();
   }
 
  private:
-  // What a step's results may be beside tokens: nothing that a sampler can have left, ones that fill a page, or none at
-  // all for a request.
-  static constexpr uint32_t kBad = 1, kFilled = 2, kFaulty = 4;
+  // What a step's results may be beside tokens: nothing that a sampler can have left, or none at all for a request.
+  static constexpr uint32_t kBad = 1, kFaulty = 2;
 
   // The id of a step in flight whose gate gave up, or 0. Such a step has run beside the one before it and may complete
   // first: the completion word then says that both have, whose outputs are worth nothing (E2).
@@ -84,16 +80,7 @@ class Commit : private Tables {
     }
     found = p_.reduce(found, Or());
     if (found & kBad) return life_.fail(BLINK_FAULT_TOKEN, id);
-    if (found & kFilled) link_filled(set);
     if (found & kFaulty) forget_faulty();
-    if (p_.thread() == 0) {
-      ++s_.stats.steps;
-      s_.stats.decode_steps += head.n_decode > 0;
-      s_.stats.prefill_steps += head.batch_size > head.n_decode;
-      if (s_.ended_prompts + s_.ended_outputs > BLINK_USUAL_MEMORY) s_.ended_prompts /= 2, s_.ended_outputs /= 2;
-      record_times(head);
-    }
-    p_.sync();
   }
 
   // Whether a step may have put this where a token is to be.
@@ -112,8 +99,8 @@ class Commit : private Tables {
     }
   }
 
-  // Publishes what a step has found for a sequence, from its first batch slot that samples on: a token, and behind it
-  // as many as there are drafts that were accepted (S23). Returns what that means for the step.
+  // Takes what a step has found for a sequence, from its first batch slot that samples on: a token, and behind it as
+  // many as there are drafts that were accepted (S23). Returns what that means for the step.
   BLINK_FN uint32_t commit_sequence(const blink_step_set& set, uint32_t first, bool decodes) {
     const uint32_t i = set.batch_sequence[first];
     blink_sequence& sequence = c_.sequences[i];
@@ -140,33 +127,17 @@ class Commit : private Tables {
       drafts_.learn(sequence, at - first);
     }
     if (reason) {
-      requests_.finish(sequence.slot, reason);
+      requests_.end(sequence.slot, reason);
     } else {
       requests_.go_on(sequence.slot);
     }
+    sequence.unshown = 1;
     if (set.out_token[at] == BLINK_NO_TOKEN) {
       sequence.faulty = 1;
       return kFaulty;
     }
-    if (!c_.prefix_cache || !decodes || fed < (sequence.n_linked + 1) * t_.page_size) return 0;
-    sequence.filled = set.head->id;
-    return kFilled;
-  }
-
-  // Links the pages that the step has filled, one of each sequence at a time.
-  BLINK_FN void link_filled(const blink_step_set& set) {
-    const bool verifies = set.head->has_drafts;
-    for (uint32_t more = 1; more;) {
-      prefix_.link_filled(set);
-      more = 0;
-      for (uint32_t i = p_.thread(); verifies && i < t_.n_sequences; i += p_.threads()) {
-        blink_sequence& sequence = c_.sequences[i];
-        if (sequence.filled != set.head->id) continue;
-        if (sequence.fed < (sequence.n_linked + 1) * t_.page_size) sequence.filled = 0;
-        more |= sequence.filled != 0;
-      }
-      if (verifies) more = p_.reduce(more, Or());
-    }
+    if (c_.prefix_cache && decodes) sequence.filled = fed / t_.page_size;
+    return 0;
   }
 
   // Puts one sampled token into the arena and inline, where the status word that follows makes it visible (R2). Returns
@@ -226,41 +197,10 @@ class Commit : private Tables {
     return r.generated >= r.max_outputs ? BLINK_REASON_LENGTH : BLINK_REASON_NONE;
   }
 
-  // A gap counts when the next step was ready: it was planned while this one ran, or in the same turn of the loop that
-  // saw it end.
-  BLINK_FN void record_times(const blink_step_head& head) {
-    times_.record(head);
-    if (s_.last_done_ns && head.start_ns >= s_.last_done_ns) {
-      const uint64_t bin = (head.start_ns - s_.last_done_ns) / BLINK_GAP_BIN_NS;
-      ++s_.gap_histogram[bin < BLINK_GAP_BINS ? bin : BLINK_GAP_BINS - 1];
-    }
-    s_.last_done_ns = s_.n_active ? head.done_ns : 0;
-    blink_step_trace& trace = c_.trace[head.id % BLINK_TRACE_STEPS];
-    trace.start_ns = head.start_ns;
-    trace.sample_ns = head.sample_ns;
-    trace.done_ns = head.done_ns;
-    trace.seen_ns = clock_.now();
-    trace.kind = head.kind;
-    trace.batch_size = head.batch_size;
-    trace.id = head.id;
-    show(head);
-  }
-
-  // In the ring, for whoever watches.
-  BLINK_FN void show(const blink_step_head& head) {
-    blink_shown_step& shown = c_.header->steps[head.id % BLINK_SHOWN_STEPS];
-    p_.store(&shown.start_ns, head.start_ns);
-    p_.store(&shown.done_ns, head.done_ns);
-    p_.store(&shown.tokens, pair_word(head.n_tokens - head.n_decode, head.n_decode));
-    p_.store(&shown.id, head.id);
-  }
-
   P& p_;
   Steps<P>& steps_;
   Clock<P>& clock_;
   PagePool<P>& pool_;
-  PrefixCache<P>& prefix_;
-  StepTimes<P>& times_;
   Drafts<P>& drafts_;
   Requests<P>& requests_;
   Life<P>& life_;

@@ -95,9 +95,22 @@ class Lookup : private Tables {
     if (from == 0) from = source;
     if (from == 0 || from >= end) return source = 0;
     source = from;
-    // What is read may be a draft that was just written: what repeats itself goes on doing so.
-    for (uint32_t k = 0; k < most; ++k) tokens[end + k] = tokens[from + k];
+    repeat(tokens, from, end, 0, most);
     return most;
+  }
+  // Puts what stands from `from` on behind `end`, from the `n`-th draft on. Behind that come the drafts themselves:
+  // what repeats itself goes on doing so. None of it is read again, so that all loads are issued together.
+  BLINK_FN static void repeat(uint32_t* tokens, uint32_t from, uint32_t end, uint32_t n, uint32_t most) {
+    uint32_t at = from + n;
+    while (at >= end) at -= end - from;
+    while (n < most) {
+      uint32_t token[kAhead];
+      for (uint32_t k = 0; k < kAhead; ++k) {
+        token[k] = tokens[at];
+        at = at + 1 < end ? at + 1 : from;
+      }
+      for (uint32_t k = 0; k < kAhead && n < most; ++k, ++n) tokens[end + n] = token[k];
+    }
   }
   BLINK_FN static bool is_match(const uint32_t* tokens, uint32_t at, uint32_t end, uint32_t n) {
     for (uint32_t k = 1; k <= n; ++k)
@@ -196,8 +209,8 @@ class Lookup : private Tables {
       tokens[end + n] = token;
     }
     if (1u << 16 < enough) return n;
-    for (const uint32_t from = places.latest(); n < most; ++n) tokens[end + n] = tokens[from + n];
-    return n;
+    repeat(tokens, places.latest(), end, n, most);
+    return most;
   }
   BLINK_FN static uint32_t count(uint32_t bits) {
     uint32_t n = 0;

@@ -69,7 +69,9 @@ class Planner : private Sequences {
     // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
     const uint32_t room = room_beside(counts);
     const uint32_t n_prompts = n_prefilling + Min()(room, s_.n_waiting);
-    const Decoding decoders = n_decoding ? plan_decode(id, drafts_.choose(n_decoding, n_prompts != 0)) : Decoding{0, 0};
+    const bool has_drafts = n_decoding && drafts_.choose(n_decoding, n_prompts != 0);
+    if (c_.max_drafts && p_.thread() == 0) c_.trace[id % BLINK_TRACE_STEPS].chosen_ns = p_.now();
+    const Decoding decoders = n_decoding ? plan_decode(id, has_drafts) : Decoding{0, 0};
     const uint32_t n_decode = decoders.tokens;
     StepLoad load = {n_decode, n_decode, n_decode};
     if (n_prompts) {
@@ -101,9 +103,12 @@ class Planner : private Sequences {
   // Every sequence that decodes gets its next token's place and those of its drafts, and pages where it needs them;
   // without enough pages, there are no drafts on new ones, and then those that need one wait.
   BLINK_FN Decoding plan_decode(uint64_t id, bool has_drafts) {
-    if (has_drafts && count_wanted_pages() > pool_.available()) drafts_.keep_to_pages();
-    preemption_.make_room();
-    const uint32_t need = count_wanted_pages();
+    uint32_t need = count_wanted_pages();
+    if (need > pool_.available()) {
+      if (has_drafts) drafts_.keep_to_pages();
+      preemption_.make_room();
+      need = count_wanted_pages();
+    }
     const bool starving = need > pool_.available();  // pages come back when the preempted sequences' last step is done
     if (!starving) pool_.reserve(need);
     uint64_t planned = 0;  // tokens:16 | sequences:16 | pages taken:32

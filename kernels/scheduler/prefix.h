@@ -163,22 +163,29 @@ class PrefixCache : private Sequences {
     if (p_.thread() == 0) s_.stats.prefix_insertion_ns += since(began, p_.now());
   }
 
-  // Links the page that the last token of each sequence marked as `filled` has filled, in the step that is committed.
-  BLINK_FN void link_filled(const blink_step_set& set) {
+  // Whether decoding has filled a page of the sequence that is not linked yet.
+  BLINK_FN static bool has_filled(const blink_sequence& sequence) {
+    const bool has_pages = sequence.use == BLINK_SEQUENCE_ACTIVE || sequence.use == BLINK_SEQUENCE_ZOMBIE;
+    return has_pages && sequence.n_linked < sequence.filled;
+  }
+
+  // Links the pages that decoding has filled up to the last step that was committed, one of each sequence at a time.
+  BLINK_FN void link_filled() {
     const uint64_t began = p_.thread() == 0 ? p_.now() : 0;
-    const blink_step_head& head = *set.head;
-    for (uint32_t base = 0; base < head.n_decode; base += p_.threads()) {
-      const uint32_t batch_slot = base + p_.thread();
-      const bool begins = batch_slot < head.n_decode && set.batch_first[batch_slot] == batch_slot;
-      const uint32_t i = begins ? set.batch_sequence[batch_slot] : BLINK_NO_SEQUENCE;
-      const bool in = i != BLINK_NO_SEQUENCE && c_.sequences[i].filled == head.id;
+    for (uint32_t base = 0; base < t_.n_sequences;) {
+      const uint32_t i = base + p_.thread();
+      const bool in = i < t_.n_sequences && has_filled(c_.sequences[i]);
+      if (!p_.reduce(uint32_t(in), Or())) {
+        base += p_.threads();
+        continue;
+      }
       blink_sequence& sequence = c_.sequences[in ? i : 0];
       const uint32_t depth = sequence.n_linked, page = in ? pages(i)[depth] : BLINK_NO_PAGE;
       auto equal = [&] {
         return index_.find(c_.pages[page].sum, depth, history(i), t_.params[i].salt, c_.pages + page);
       };
       const uint64_t sum = in ? sequence.prefix_sum + index_.page_sum(history(i), depth) : 0;
-      if (in) describe(page, i, depth, sum, head.id, s_.contents + 1 + p_.thread(), sequence.link);
+      if (in) describe(page, i, depth, sum, steps_.committed(), s_.contents + 1 + p_.thread(), sequence.link);
       p_.sync();
       if (p_.thread() == 0) s_.contents += p_.threads();
       uint32_t known = in ? equal() : BLINK_NO_PAGE;

@@ -66,6 +66,7 @@ class Requests : private Tables {
     r.state = BLINK_STATE_PREFILL_PENDING;
     r.sequence_index = BLINK_NO_SEQUENCE;
     r.generated = r.cached = r.restarted = 0;
+    r.reason = BLINK_REASON_NONE;
     r.torn_since_ns = r.torn_last_ns = 0;
     p_.add(&s_.n_waiting, 1u);
   }
@@ -75,6 +76,7 @@ class Requests : private Tables {
     blink_request& r = c_.requests[slot];
     r.state = BLINK_STATE_EMPTY;
     r.generated = 0;
+    r.reason = BLINK_REASON_NONE;
     publish(slot);
   }
 
@@ -106,11 +108,8 @@ class Requests : private Tables {
     publish(slot);
   }
 
-  // A request in the batch has one more token, and is not at its end.
-  BLINK_FN void go_on(uint32_t slot) {
-    c_.requests[slot].state = BLINK_STATE_DECODE_PROCESSING;
-    publish(slot);
-  }
+  // A request in the batch has more tokens, and is not at its end. Its frontend is shown that later, as with `end`.
+  BLINK_FN void go_on(uint32_t slot) { c_.requests[slot].state = BLINK_STATE_DECODE_PROCESSING; }
 
   // A request leaves the batch and waits again. It keeps its arrival, so of its client's that are as urgent it is the
   // first to come back, and its published tokens, so nothing is lost.
@@ -124,9 +123,13 @@ class Requests : private Tables {
     publish(slot);
   }
 
-  // Ends a request in the ring's eyes. Its sequence, if it has one, lives on as a zombie until its last step is done
-  // (S5, S6).
   BLINK_FN void finish(uint32_t slot, uint32_t reason) {
+    end(slot, reason);
+    publish(slot);
+  }
+
+  // Ends a request. Its sequence, if it has one, lives on as a zombie until its last step is done (S5, S6).
+  BLINK_FN void end(uint32_t slot, uint32_t reason) {
     blink_request& r = c_.requests[slot];
     if (waiting(r)) {
       p_.add(&s_.n_waiting, ~0u);
@@ -140,11 +143,11 @@ class Requests : private Tables {
     }
     r.sequence_index = BLINK_NO_SEQUENCE;
     r.state = BLINK_STATE_DECODE_COMPLETED;
+    r.reason = reason;
     uint64_t& counter = reason >= BLINK_REASON_ERROR_FIRST ? s_.stats.failed
                         : reason == BLINK_REASON_CANCELLED ? s_.stats.cancelled
                                                            : s_.stats.completed;
     p_.add(&counter, uint64_t(1));
-    publish(slot, reason);
   }
 
   // A waiting request has no sequence any more.
@@ -168,9 +171,9 @@ class Requests : private Tables {
   }
 
   // Shows the request's state to its frontend.
-  BLINK_FN void publish(uint32_t slot, uint32_t reason = BLINK_REASON_NONE) {
+  BLINK_FN void publish(uint32_t slot) {
     const blink_request& r = c_.requests[slot];
-    p_.release(&c_.progress[slot].status, status_word({r.submission, r.state, reason, r.generated}));
+    p_.release(&c_.progress[slot].status, status_word({r.submission, r.state, r.reason, r.generated}));
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "clients.h"
 #include "clock.h"
 #include "commit.h"
+#include "conclude.h"
 #include "copies.h"
 #include "drafts.h"
 #include "grammar_places.h"
@@ -59,7 +60,8 @@ class Scheduler {
         turns_(platform, config, clock_, clients_, requests_),
         grammars_(platform, config, payloads_, places_, requests_),
         staging_(platform, config, steps_, clock_, index_, payloads_, requests_, life_, turns_, grammars_),
-        commit_(platform, config, steps_, clock_, pool_, prefix_, times_, drafts_, requests_, life_),
+        commit_(platform, config, steps_, clock_, pool_, drafts_, requests_, life_),
+        conclude_(platform, config, steps_, clock_, pool_, prefix_, times_, requests_),
         copies_(platform, config, steps_, index_, pool_, prefix_, turns_),
         launch_(platform, config, steps_, clock_, life_),
         admission_(platform, config, clock_, clients_, pool_, prefix_, requests_, turns_, grammars_, staging_),
@@ -82,12 +84,14 @@ class Scheduler {
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
       // A scan does not delay a step with drafts either, which is planned when the running one has ended (S23).
       const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && intake_.has_just_scanned();
+      if (!in_haste || conclude_.is_urgent() || life_.finished()) conclude_.conclude();
       const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();
       if (!steps_.planned() && settled && clock_.plan_is_due())
         steps_.has_planned(planner_.plan(steps_.launched() + 1));
       const bool launches = steps_.planned() && !steps_.window_is_used_up();
       if (launches) launch_.launch_planned();
+      conclude_.conclude();
       if (!launches && c_.kv_event_capacity) event_log_.tell();
       if (!launches && !in_haste) lookup_.index_ahead();
       clock_.time_turn();
@@ -99,6 +103,7 @@ class Scheduler {
   BLINK_FN void restore() {
     life_.restore();
     intake_.start();
+    conclude_.start();
   }
 
   P& p_;
@@ -123,6 +128,7 @@ class Scheduler {
   Grammars<P> grammars_;
   Staging<P> staging_;
   Commit<P> commit_;
+  Conclude<P> conclude_;
   Copies<P> copies_;
   Launch<P> launch_;
   Admission<P> admission_;

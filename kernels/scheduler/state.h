@@ -29,7 +29,7 @@ struct blink_request {
   uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;
   uint32_t max_outputs;   /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
-  uint32_t generated;     /* output records published */
+  uint32_t generated;     /* output records in its answer */
   uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
   uint32_t output_offset; /* of the answer in its lease's heap, as admitted; likewise what follows */
   uint32_t output_room;
@@ -40,7 +40,7 @@ struct blink_request {
   uint32_t client;    /* for whom, as its descriptor says */
   uint32_t placed; /* 0: its descriptor could not be read when it was submitted: it arrives when its payload is whole */
   int32_t priority; /* as its descriptor says, where that is of effect: lower ones come before higher ones (S2) */
-  uint32_t reserved;
+  uint32_t reason;  /* why it has ended */
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -54,7 +54,8 @@ struct blink_sequence {
   uint32_t n_pages;
   uint32_t faulty; /* its keys and values may be no numbers, and are about to be forgotten */
   /* Of the prefix cache (prefix.h) */
-  uint64_t filled;     /* the last step whose token of this sequence, one that it decodes, filled a page */
+  uint32_t filled; /* leading pages that tokens which it decoded have filled: those from n_linked on are to be linked */
+  uint32_t unshown;    /* its request's state has changed, and its frontend does not see that yet (conclude.h) */
   uint64_t prefix_sum; /* of the tokens of its linked pages, and of its salt */
   uint64_t link;       /* the content of the last of these, as the prefix cache knows it; 0: none is linked */
   uint32_t n_linked;   /* leading pages that the prefix cache has or had: this sequence's, or equal ones */
@@ -164,6 +165,7 @@ struct blink_step_trace {
   uint64_t sample_ns;
   uint64_t done_ns;
   uint64_t turn_ns;     /* the scheduler's clock: the turn of its loop that launched the step began */
+  uint64_t chosen_ns;   /* ... its drafts had been chosen; 0: there is no speculation */
   uint64_t launched_ns; /* ... the launch had been made */
   uint64_t seen_ns;     /* ... the turn that took its results began */
   uint32_t kind;

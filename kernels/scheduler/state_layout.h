@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xa6b0efa6b90316fdull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x8ffa3604a9110e85ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -28,7 +28,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 76, "blink_r
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 80, "blink_request.client");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 84, "blink_request.placed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, priority) == 88, "blink_request.priority");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 92, "blink_request.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reason) == 92, "blink_request.reason");
 BLINK_ASSERT(sizeof(struct blink_sequence) == 112, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
@@ -38,6 +38,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefill_end) == 20, "blin
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_sequence.n_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, faulty) == 28, "blink_sequence.faulty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, filled) == 32, "blink_sequence.filled");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unshown) == 36, "blink_sequence.unshown");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 40, "blink_sequence.prefix_sum");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 48, "blink_sequence.link");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 56, "blink_sequence.n_linked");
@@ -114,16 +115,17 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, w) == 4, "blink_mixed_
 BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, ww) == 8, "blink_mixed_times.ww");
 BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, t) == 12, "blink_mixed_times.t");
 BLINK_ASSERT(__builtin_offsetof(struct blink_mixed_times, wt) == 16, "blink_mixed_times.wt");
-BLINK_ASSERT(sizeof(struct blink_step_trace) == 64, "blink_step_trace");
+BLINK_ASSERT(sizeof(struct blink_step_trace) == 72, "blink_step_trace");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, id) == 0, "blink_step_trace.id");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, start_ns) == 8, "blink_step_trace.start_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, sample_ns) == 16, "blink_step_trace.sample_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, done_ns) == 24, "blink_step_trace.done_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, turn_ns) == 32, "blink_step_trace.turn_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 40, "blink_step_trace.launched_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 48, "blink_step_trace.seen_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 56, "blink_step_trace.kind");
-BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 60, "blink_step_trace.batch_size");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, chosen_ns) == 40, "blink_step_trace.chosen_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, launched_ns) == 48, "blink_step_trace.launched_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, seen_ns) == 56, "blink_step_trace.seen_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, kind) == 64, "blink_step_trace.kind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_step_trace, batch_size) == 68, "blink_step_trace.batch_size");
 BLINK_ASSERT(sizeof(struct blink_kv_event_state) == 48, "blink_kv_event_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, head) == 0, "blink_kv_event_state.head");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, tail) == 8, "blink_kv_event_state.tail");
@@ -267,7 +269,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, client) \
   X(blink_request, placed) \
   X(blink_request, priority) \
-  X(blink_request, reserved) \
+  X(blink_request, reason) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -276,6 +278,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, n_pages) \
   X(blink_sequence, faulty) \
   X(blink_sequence, filled) \
+  X(blink_sequence, unshown) \
   X(blink_sequence, prefix_sum) \
   X(blink_sequence, link) \
   X(blink_sequence, n_linked) \
@@ -349,6 +352,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_step_trace, sample_ns) \
   X(blink_step_trace, done_ns) \
   X(blink_step_trace, turn_ns) \
+  X(blink_step_trace, chosen_ns) \
   X(blink_step_trace, launched_ns) \
   X(blink_step_trace, seen_ns) \
   X(blink_step_trace, kind) \

@@ -64,6 +64,16 @@ def test_a_request_is_cancelled_while_its_drafts_are_checked(play: Play) -> None
     play("cancel")
 
 
+def test_the_next_step_does_not_wait_for_what_can_be_done_behind_its_launch(play: Play) -> None:
+    """S24: frontends are shown tokens then."""
+    play("shown_late")
+
+
+def test_a_place_that_others_wait_for_is_given_away_at_once(play: Play) -> None:
+    """S24: what brings it back is not put off."""
+    play("places_come_back")
+
+
 def test_drafts_share_the_rows_that_there_are(play: Play) -> None:
     """S23."""
     play("few_rows")

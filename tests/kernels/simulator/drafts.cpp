@@ -243,6 +243,42 @@ void nothing_right(ScriptedSimulation& w) {
                             std::to_string(stats.drafts) + " had drafts");
 }
 
+// A frontend is shown a step's tokens behind the launch of the next one, but for the last step's, and where the next
+// one waits for a relaunch.
+void shown_late(ScriptedSimulation& w) {
+  w.attach();
+  const Tokens prompt = text(1, 50);
+  uint32_t behind = 0, before = 0;
+  w.touched = [&](const void* p) {
+    const bool goes_on = w.c.requests[0].state == BLINK_STATE_DECODE_PROCESSING && w.status(0).count;
+    if (p == &w.c.progress[0].status && goes_on) (w.runs.empty() ? before : behind) += 1;
+  };
+  w.submit(0, prompt, 400);
+  finish(w, 0, 0);
+  expect_answer(w, 0, prompt);
+  const blink_stats& stats = w.c.state->stats;
+  w.expect(behind + before + 1 == stats.decode_steps && before <= stats.relaunches,
+           "S24: of " + std::to_string(stats.decode_steps) + " steps " + std::to_string(before) +
+               " were shown before the next launch, and " + std::to_string(behind) + " behind it");
+}
+
+// The place of a request that has ended is in the very next step another's, as long as others wait.
+void places_come_back(ScriptedSimulation& w) {
+  w.attach();
+  uint32_t full = 0, empty = 0;
+  watch_steps(w, [&](ScriptedSimulation::Run& run) {
+    const blink_step_set& set = w.c.sets[run.set];
+    const std::set<uint32_t> in(set.batch_sequence, set.batch_sequence + set.head->batch_size);
+    if (w.c.state->n_waiting) (in.size() == w.c.max_batch ? full : empty) += 1;
+  });
+  std::vector<Tokens> prompts;
+  for (uint32_t slot = 0; slot < 48; ++slot) prompts.push_back(text(slot, 20));
+  for (uint32_t slot = 0; slot < 48; ++slot) w.submit(slot, prompts[slot], 20 + 7 * (slot % 5));
+  finish(w, 0, 47);
+  for (uint32_t slot = 0; slot < 48; ++slot) expect_answer(w, slot, prompts[slot]);
+  w.expect(full > 40 && empty <= 1, "S24: " + std::to_string(empty) + " steps had places left while requests waited");
+}
+
 constexpr Script kScripts[] = {
     {"right", right, kRoomy},
     {"right_by_suffix", right, by_suffix(kRoomy)},
@@ -257,6 +293,8 @@ constexpr Script kScripts[] = {
     {"few_rows", few_rows, kFew},
     {"nothing_found", nothing_found, kRoomy},
     {"nothing_right", nothing_right, kRoomy},
+    {"shown_late", shown_late, kRoomy},
+    {"places_come_back", places_come_back, kRoomy},
 };
 
 }  // namespace

@@ -193,6 +193,10 @@ class ScriptedPlatform : public blink::HostMemoryModel {
     if (p == simulation_.c.tables.completed) simulation_.turn();  // each turn of the loop begins with it
     return HostMemoryModel::acquire(p);
   }
+  void release(uint64_t* p, uint64_t v) {
+    simulation_.touched(p);
+    HostMemoryModel::release(p, v);
+  }
   blink::Pair load_pair(const uint64_t* p) const {
     simulation_.at(p - simulation_.c.request_words);
     return HostMemoryModel::load_pair(p);
