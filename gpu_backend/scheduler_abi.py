@@ -40,7 +40,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0x8ffa3604a9110e85
+SCHEDULER_LAYOUT_HASH = 0xa38f846933cc38c1
 
 
 class SequenceUse(IntEnum):
@@ -58,10 +58,10 @@ Request = np.dtype({
 })
 
 Sequence = np.dtype({
-    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "unshown", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind", "indexed", "n_drafts", "acceptance", "unchecked", "source", "misses"],
-    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
-    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108],
-    "itemsize": 112,
+    "names": ["last_step", "use", "slot", "fed", "prefill_end", "n_pages", "faulty", "filled", "untold", "unshown", "prefix_sum", "link", "n_linked", "awaits", "cached", "considered", "scored", "grammar", "client", "behind", "indexed", "n_drafts", "acceptance", "unchecked", "source", "misses"],
+    "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4"],
+    "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116],
+    "itemsize": 120,
 })
 
 ClientCount = np.dtype({

@@ -81,7 +81,7 @@ class GraphGrid:
     last has max_batch more, or t.
 
     With `batch_invariant`, steps of up to INVARIANT_ROWS rows, with drafts or without, are all of one shape:
-    the same kernels compute a row whatever else is in the step.
+    the same kernels compute a row whatever else is in the step. Steps of more rows have no drafts.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -93,7 +93,7 @@ class GraphGrid:
         decode, verify = decode_sizes(limits.max_batch), verify_sizes(limits.max_verify_rows)
         if limits.batch_invariant:
             decode = [n for n in decode if n > INVARIANT_ROWS]
-            verify = [INVARIANT_ROWS, *(n for n in verify if n > INVARIANT_ROWS)]
+            verify = [INVARIANT_ROWS]
         prefill = prefill_sizes(limits.max_prefill_tokens)
         mixed = mixed_sizes(limits.max_mixed_tokens)
         self.shapes: tuple[Shape, ...] = (

@@ -1,7 +1,7 @@
-/* Commit: the results of a completed step are taken. Tokens, and the log-probabilities that were asked for, go into the
- * ring; requests go on or end, and sequences that have ended leave the batch. This is what the next plan needs to know.
- * Everything else is concluded later (conclude.h), also that frontends are shown how far their requests are (R2): the
- * next step may be waiting, and that write waits until all others have crossed PCIe.
+/* Commit: the results of a completed step are taken. Requests have more tokens, and go on or end; sequences that have
+ * ended leave the batch. This is what the next plan needs to know. Everything else is concluded later (conclude.h),
+ * also that tokens are written into the ring: the next step may be waiting, and those writes cross PCIe. Only the
+ * log-probabilities, which lie in the step's set, go into the ring at once.
  */
 #ifndef BLINK_SCHEDULER_COMMIT_H
 #define BLINK_SCHEDULER_COMMIT_H
@@ -114,11 +114,11 @@ class Commit : private Tables {
     for (;; ++at, ++position) {
       if (!is_outcome(set.out_token[at])) return kBad;
       const uint32_t token = drafts_.replayed(i, set.out_token[at]);
-      reason = commit_token(set, at, sequence, token);
-      if (reason) break;
       const bool accepted = at < last && drafts_.accepts(i, position, at - first, token);
-      if (at < last || c_.copied_share) history(i)[position + 1] = token;
-      if (!accepted) break;
+      const bool is_there = at == last && !c_.copied_share && p_.shares_step_sets();  // the engine has put it there
+      if (!is_there && token < t_.vocab_size) history(i)[position + 1] = token;
+      reason = commit_token(set, at, sequence, token);
+      if (reason || !accepted) break;
     }
     const uint32_t fed = position + 1;
     if (sequence.source) drafts_.follow(sequence, at + 1 - first);
@@ -140,19 +140,17 @@ class Commit : private Tables {
     return 0;
   }
 
-  // Puts one sampled token into the arena and inline, where the status word that follows makes it visible (R2). Returns
-  // why the request ends with it, or BLINK_REASON_NONE.
-  BLINK_FN uint32_t commit_token(const blink_step_set& set, uint32_t batch_slot, const blink_sequence& sequence,
+  // Adds one sampled token, which the history has, to the answer. Returns why the request ends with it, or
+  // BLINK_REASON_NONE.
+  BLINK_FN uint32_t commit_token(const blink_step_set& set, uint32_t batch_slot, blink_sequence& sequence,
                                  uint32_t token) {
     const uint32_t slot = sequence.slot;
     if (token == BLINK_NO_TOKEN) return BLINK_REASON_NUMERICAL_FAULT;
     if (token == BLINK_DEAD_END) return BLINK_REASON_GRAMMAR_DEAD_END;
     blink_request& r = c_.requests[slot];
     tell_logprobs(set, batch_slot, logprobs(slot) + uint64_t(r.generated) * r.logprob_words, r.logprob_words);
-    const uint64_t record = output_record(token, r.generated, r.submission);
-    p_.store(outputs(slot) + r.generated, record);
-    p_.store(&c_.progress[slot].records[r.generated % BLINK_INLINE_RECORDS], record);
     ++r.generated;
+    ++sequence.untold;
     p_.add(&s_.stats.tokens, uint64_t(1));
     return finish_reason(r, t_.params[set.batch_sequence[batch_slot]], token);
   }

@@ -1,7 +1,7 @@
 /* Concluding: what is still to be done about committed steps, and can wait until the next one has been launched.
- * Frontends are shown how far their requests are, pages that are full are linked, times are kept, and the pages of
- * sequences that have ended come back. All of it takes longer than the commit itself, and a step with drafts, which can
- * only be planned after the commit, would begin later by that (S23).
+ * Frontends are told of tokens and shown how far their requests are, pages that are full are linked, times are kept,
+ * and the pages of sequences that have ended come back. All of it takes longer than the commit itself, and a step with
+ * drafts, which can only be planned after the commit, would begin later by that (S23).
  */
 #ifndef BLINK_SCHEDULER_CONCLUDE_H
 #define BLINK_SCHEDULER_CONCLUDE_H
@@ -48,6 +48,7 @@ class Conclude : private Tables {
       fills |= prefix_.has_filled(sequence);
       if (!sequence.unshown) continue;
       sequence.unshown = 0;
+      requests_.tell(i);
       requests_.publish(sequence.slot);
     }
     if (p_.reduce(fills, Or())) prefix_.link_filled();

@@ -44,8 +44,9 @@ class Drafts : private Sequences {
   BLINK_FN bool choose(uint32_t n_decoding, bool has_prompts) {
     if (!c_.max_drafts) return false;
     if (rest_) return --rest_, false;
-    // Of each sequence, if all have as many; beside prompts, rows are as many as there may be sequences.
-    const uint32_t share = (has_prompts ? c_.max_batch : c_.max_verify_rows) / n_decoding - 1;
+    // Beside prompts, rows are as many as there may be sequences.
+    const uint32_t rows = has_prompts ? Min()(c_.max_batch, c_.max_verify_rows) : c_.max_verify_rows;
+    const uint32_t share = Max()(rows / n_decoding, 1u) - 1;  // of each sequence, if all have as many
     Levels found = {0, 0};
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       blink_sequence& sequence = c_.sequences[i];

@@ -115,6 +115,7 @@ class Requests : private Tables {
   // first to come back, and its published tokens, so nothing is lost.
   BLINK_FN void pause(uint32_t slot) {
     blink_request& r = c_.requests[slot];
+    tell(r.sequence_index);
     detach(r.sequence_index);
     r.sequence_index = BLINK_NO_SEQUENCE;
     r.state = BLINK_STATE_DECODE_PAUSED;
@@ -124,6 +125,8 @@ class Requests : private Tables {
   }
 
   BLINK_FN void finish(uint32_t slot, uint32_t reason) {
+    const uint32_t sequence = c_.requests[slot].sequence_index;
+    if (sequence != BLINK_NO_SEQUENCE) tell(sequence);
     end(slot, reason);
     publish(slot);
   }
@@ -168,6 +171,25 @@ class Requests : private Tables {
     if (clock_.now() - r.torn_since_ns <= BLINK_TORN_PAYLOAD_TIMEOUT_NS) return 0;
     finish(slot, reason);
     return 1;
+  }
+
+  // Puts what is untold of a sequence's answer into the arena and inline, where the status word that follows makes it
+  // visible (R2).
+  BLINK_FN void tell(uint32_t i) {
+    blink_sequence& sequence = c_.sequences[i];
+    const blink_request& r = c_.requests[sequence.slot];
+    const uint32_t* const answer = history(i) + r.prompt_tokens;
+    while (sequence.untold) {
+      const uint32_t first = r.generated - sequence.untold, n = Min()(sequence.untold, kAhead);
+      uint32_t token[kAhead];
+      for (uint32_t k = 0; k < kAhead; ++k) token[k] = answer[Min()(first + k, r.generated - 1)];
+      for (uint32_t k = 0; k < n; ++k) {
+        const uint64_t record = output_record(token[k], first + k, r.submission);
+        p_.store(outputs(sequence.slot) + first + k, record);
+        p_.store(&c_.progress[sequence.slot].records[(first + k) % BLINK_INLINE_RECORDS], record);
+      }
+      sequence.untold -= n;
+    }
   }
 
   // Shows the request's state to its frontend.

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x8ffa3604a9110e85ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xa38f846933cc38c1ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -29,7 +29,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 80, "blink_requ
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 84, "blink_request.placed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, priority) == 88, "blink_request.priority");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, reason) == 92, "blink_request.reason");
-BLINK_ASSERT(sizeof(struct blink_sequence) == 112, "blink_sequence");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 120, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
@@ -38,23 +38,24 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefill_end) == 20, "blin
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_sequence.n_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, faulty) == 28, "blink_sequence.faulty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, filled) == 32, "blink_sequence.filled");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unshown) == 36, "blink_sequence.unshown");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 40, "blink_sequence.prefix_sum");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 48, "blink_sequence.link");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 56, "blink_sequence.n_linked");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, awaits) == 60, "blink_sequence.awaits");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 64, "blink_sequence.cached");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 68, "blink_sequence.considered");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, scored) == 72, "blink_sequence.scored");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, grammar) == 76, "blink_sequence.grammar");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, client) == 80, "blink_sequence.client");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, behind) == 84, "blink_sequence.behind");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, indexed) == 88, "blink_sequence.indexed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_drafts) == 92, "blink_sequence.n_drafts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, acceptance) == 96, "blink_sequence.acceptance");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unchecked) == 100, "blink_sequence.unchecked");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, source) == 104, "blink_sequence.source");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, misses) == 108, "blink_sequence.misses");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, untold) == 36, "blink_sequence.untold");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unshown) == 40, "blink_sequence.unshown");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 48, "blink_sequence.prefix_sum");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 56, "blink_sequence.link");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 64, "blink_sequence.n_linked");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, awaits) == 68, "blink_sequence.awaits");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 72, "blink_sequence.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 76, "blink_sequence.considered");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, scored) == 80, "blink_sequence.scored");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, grammar) == 84, "blink_sequence.grammar");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, client) == 88, "blink_sequence.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, behind) == 92, "blink_sequence.behind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, indexed) == 96, "blink_sequence.indexed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_drafts) == 100, "blink_sequence.n_drafts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, acceptance) == 104, "blink_sequence.acceptance");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unchecked) == 108, "blink_sequence.unchecked");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, source) == 112, "blink_sequence.source");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, misses) == 116, "blink_sequence.misses");
 BLINK_ASSERT(sizeof(struct blink_client_count) == 16, "blink_client_count");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, turn) == 0, "blink_client_count.turn");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, places) == 8, "blink_client_count.places");
@@ -278,6 +279,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, n_pages) \
   X(blink_sequence, faulty) \
   X(blink_sequence, filled) \
+  X(blink_sequence, untold) \
   X(blink_sequence, unshown) \
   X(blink_sequence, prefix_sum) \
   X(blink_sequence, link) \

@@ -79,6 +79,11 @@ def test_drafts_share_the_rows_that_there_are(play: Play) -> None:
     play("few_rows")
 
 
+def test_where_more_decode_than_a_step_with_drafts_has_rows_there_are_none(play: Play) -> None:
+    """S23."""
+    play("fewer_rows_than_sequences")
+
+
 @pytest.mark.parametrize("script", ["nothing_found", "nothing_right"])
 def test_steps_are_launched_early_where_drafts_are_worth_nothing(play: Play, script: str) -> None:
     """S23: only now and then does a step wait for the tokens of the one before it."""

@@ -155,18 +155,16 @@ def test_copies_have_a_shape_only_where_there_are_host_pages() -> None:
 @pytest.mark.parametrize("max_drafts", [0, 3])
 @pytest.mark.parametrize("max_batch", [1, 24, 64, 100])
 def test_invariant_steps_are_of_one_shape(max_batch: int, max_drafts: int) -> None:
-    """Of up to 64 rows, whether they have drafts or not; of more there are shapes as without."""
+    """Of up to 64 rows, with drafts and without; steps of more rows have no drafts."""
     sizes = replace(limits(max_batch=max_batch), max_drafts=max_drafts, batch_invariant=True)
     grid = GraphGrid(sizes)
     shape = grid.shapes[grid.decode_shape(1)]
     assert (shape.verifies, shape.tokens, shape.batch_slots) == (True, 64, 64)
     for n in range(1, min(max_batch, 64) + 1):
         assert grid.shapes[grid.decode_shape(n)] == shape
-    for n in range(1, min(sizes.max_verify_rows, 64) + 1):
+    assert sizes.max_verify_rows == (64 if max_drafts else 0)
+    for n in range(1, sizes.max_verify_rows + 1):
         assert grid.shapes[grid.verify_shape(n)] == shape
     for n in range(65, max_batch + 1):
         assert grid.shapes[grid.decode_shape(n)].tokens >= n
         assert not grid.shapes[grid.decode_shape(n)].verifies
-    for n in range(65, sizes.max_verify_rows + 1):
-        assert grid.shapes[grid.verify_shape(n)].tokens >= n
-        assert grid.shapes[grid.verify_shape(n)].verifies

@@ -211,6 +211,27 @@ void few_rows(ScriptedSimulation& w) {
   w.expect(several > 20, "S23: only " + std::to_string(several) + " steps of several sequences had drafts");
 }
 
+// Steps with drafts that may have fewer rows than there are sequences: where many decode, none has drafts.
+void fewer_rows_than_sequences(ScriptedSimulation& w) {
+  w.c.max_verify_rows = 5;
+  w.attach();
+  uint32_t drafted = 0, most = 0;
+  watch_steps(w, [&](ScriptedSimulation::Run& run) {
+    const blink_step_head& head = *w.c.sets[run.set].head;
+    most = std::max(most, head.n_decode);
+    if (!head.has_drafts) return;
+    ++drafted;
+    w.expect(head.n_decode <= 5, "S23: a step with drafts has " + std::to_string(head.n_decode) + " rows");
+  });
+  std::vector<Tokens> prompts;
+  for (uint32_t slot = 0; slot < 8; ++slot) prompts.push_back(text(slot, 20));
+  for (uint32_t slot = 0; slot < 8; ++slot) w.submit(slot, prompts[slot], 60 + 20 * slot);
+  finish(w, 0, 7);
+  for (uint32_t slot = 0; slot < 8; ++slot) expect_answer(w, slot, prompts[slot]);
+  w.expect(most == w.c.max_batch, "they did not decode together");
+  w.expect(drafted > 5, "S23: only " + std::to_string(drafted) + " steps had drafts");
+}
+
 // How many of the steps were launched while another ran, of one request.
 uint64_t armed_of(ScriptedSimulation& w, const Tokens& prompt, uint32_t n) {
   w.attach();
@@ -291,6 +312,7 @@ constexpr Script kScripts[] = {
     {"conversation_by_suffix", conversation, by_suffix(kWide)},
     {"cancel", cancel, kRoomy},
     {"few_rows", few_rows, kFew},
+    {"fewer_rows_than_sequences", fewer_rows_than_sequences, kFew},
     {"nothing_found", nothing_found, kRoomy},
     {"nothing_right", nothing_right, kRoomy},
     {"shown_late", shown_late, kRoomy},
