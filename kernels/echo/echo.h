@@ -32,8 +32,8 @@ class Echo {
     if (p_.thread() == 0) p_.release(&header_->phase, BLINK_PHASE_SERVING);
     for (uint64_t beat = 1;; ++beat) {
       if (beat % kLookEvery == 0) {
-        if (from_first(p_.acquire(&header_->control)) != BLINK_CONTROL_RUN) break;
-        const uint32_t epoch = low(from_first(p_.acquire(word<uint64_t>(header_->leases_offset, 0))));
+        if (p_.broadcast(p_.acquire(&header_->control)) != BLINK_CONTROL_RUN) break;
+        const uint32_t epoch = low(p_.broadcast(p_.acquire(word<uint64_t>(header_->leases_offset, 0))));
         if (epoch != epoch_) grant(epoch);
         if (p_.thread() == 0) p_.release(&header_->heartbeat, beat);
       }
@@ -49,7 +49,6 @@ class Echo {
   BLINK_FN T* word(uint64_t section, uint64_t index) {
     return reinterpret_cast<T*>(ring_ + section) + index;
   }
-  BLINK_FN uint64_t from_first(uint64_t value) { return p_.reduce(p_.thread() == 0 ? value : 0, Max()); }
   BLINK_FN blink_progress* progress(uint32_t i) { return word<blink_progress>(header_->progress_offset, i); }
 
   // Slots are given out idle, with the sequence of their last request word (R6).

@@ -44,7 +44,7 @@ class Admission : private Sequences {
 
   // The next in line, staged and with its grammar; what of that is missing is read as far as this turn may. kNone:
   // nobody waits, or the next in line is not ready.
-  BLINK_FN uint64_t next_ready() {
+  BLINK_CALLED uint64_t next_ready() {
     uint64_t arrival;
     while ((arrival = turns_.next_in_line({0, 0}, false).arrival) != kNone) {
       blink_request& r = c_.requests[arrival_slot(arrival)];
@@ -77,7 +77,7 @@ class Admission : private Sequences {
   }
 
   // False: the pages are not there yet.
-  BLINK_FN bool admit(uint32_t slot) {
+  BLINK_CALLED bool admit(uint32_t slot) {
     blink_request& r = c_.requests[slot];
     const uint32_t i = r.sequence_index;
     const PrefixMatch match = prefix_.match(i);
@@ -88,7 +88,7 @@ class Admission : private Sequences {
     if (room.whole && match.awaits == BLINK_NO_PAGE && !c_.host_pages) take_pages(i, room.all);
     if (p_.thread() == 0) {
       c_.sequences[i].behind = behind;
-      if (r.state == BLINK_STATE_PREFILL_PENDING) accept(r, t_.params[i]);
+      if (r.state == BLINK_STATE_PREFILL_PENDING) accept(slot, t_.params[i]);
       requests_.join(slot);
     }
     p_.sync();
@@ -98,12 +98,13 @@ class Admission : private Sequences {
 
  private:
   // How far a request reaches is decided once: what its frontend writes later, while it is paused, changes no range.
-  BLINK_FN void accept(blink_request& r, const blink_descriptor& d) {
+  BLINK_FN void accept(uint32_t slot, const blink_descriptor& d) {
+    blink_request& r = c_.requests[slot];
     const uint32_t left = Min()(uint32_t(longest_context()) - d.prompt_tokens, d.output_room);
     r.prompt_tokens = d.prompt_tokens;
     r.crc32c = d.crc32c;
     r.max_outputs = Min()(d.max_tokens, left);
-    r.output_offset = d.output_offset;
+    r.output_at = uint64_t(lease_of(slot)) * c_.output_heap + d.output_offset;
     r.output_room = d.output_room;
     r.logprob_words = d.logprob_words;
     r.prompt_logprob_words = d.prompt_logprob_words;

@@ -21,13 +21,18 @@ class Clock : private Tables {
   // The time at which this turn of the loop began.
   BLINK_FN uint64_t now() const { return now_; }
 
+  // What the step that was launched last is expected to take.
+  BLINK_FN uint64_t expected_ns() const {
+    return c_.shape_times[steps_.set_of(steps_.launched()).head->shape].expected_ns;
+  }
+
   // The next step is planned when nothing runs, or when the running step is about to end: it can then be launched at
   // once, armed, because its gate holds it back (E2).
   BLINK_FN bool plan_is_due() const {
     if (steps_.in_flight() > 1) return false;
     if (steps_.in_flight() == 0) return true;
     if (c_.arm_margin_ns == 0) return false;
-    const uint64_t expected = c_.shape_times[steps_.set_of(steps_.launched()).head->shape].expected_ns;
+    const uint64_t expected = expected_ns();
     const bool prompts = s_.n_waiting || steps_.last_kind() != BLINK_STEP_DECODE;
     // Steps of one shape vary by a percent or so.
     const uint64_t margin = c_.arm_margin_ns + expected / 64 + s_.plan_ns[prompts];
@@ -38,7 +43,7 @@ class Clock : private Tables {
   // until it has caught up. Times are saved at the end of an execution, so the next one notices a stall between them.
   BLINK_FN void read() {
     const uint64_t before = now_;
-    now_ = broadcast(p_, p_.thread() == 0 ? p_.now() : 0);
+    now_ = p_.broadcast(p_.thread() == 0 ? p_.now() : 0);
     if (since(before, now_) > BLINK_STALL_NS || since(now_, before) > BLINK_STATS_INTERVAL_NS) return begin_anew();
     now_ = Max()(now_, before);
   }

@@ -1,7 +1,7 @@
-/* Commit: the results of a completed step are taken. Requests have more tokens, and go on or end; sequences that have
- * ended leave the batch. This is what the next plan needs to know. Everything else is concluded later (conclude.h),
- * also that tokens are written into the ring: the next step may be waiting, and those writes cross PCIe. Only the
- * log-probabilities, which lie in the step's set, go into the ring at once.
+/* Commit: the results of a completed step are taken. Tokens, and the log-probabilities that were asked for, go into the
+ * ring; requests go on or end, and sequences that have ended leave the batch. This is what the next plan needs to know.
+ * Everything else is concluded later (conclude.h), also that frontends are shown how far their requests are (R2): the
+ * next step may be waiting, and that write waits until all others have crossed PCIe.
  */
 #ifndef BLINK_SCHEDULER_COMMIT_H
 #define BLINK_SCHEDULER_COMMIT_H
@@ -53,7 +53,7 @@ class Commit : private Tables {
          p_.thread() == 0 && id > steps_.committed(); --id) {
       if (p_.load(&steps_.set_of(id).head->fault)) found = id;
     }
-    return broadcast(p_, found);
+    return p_.broadcast(found);
   }
 
   // The running step takes too long. It says itself whether it is in a logits processor: those are other people's code,
@@ -63,7 +63,7 @@ class Commit : private Tables {
     for (uint32_t i = 0; p_.thread() == 0 && p_.shares_step_sets() && i < BLINK_MAX_PROCESSORS; ++i) {
       if (p_.load(&steps_.set_of(id).head->processing[i])) processor = i;
     }
-    processor = broadcast(p_, processor);
+    processor = p_.broadcast(processor);
     if (processor < BLINK_MAX_PROCESSORS) return life_.fail(BLINK_FAULT_PROCESSOR, processor);
     life_.fail(BLINK_FAULT_STEP, id);
   }
@@ -73,6 +73,7 @@ class Commit : private Tables {
     const blink_step_head& head = *set.head;
     if (head.batch_size > head.n_decode) commit_scores(set);
     uint32_t found = 0;
+    BLINK_ROLLED
     for (uint32_t batch_slot = p_.thread(); batch_slot < head.batch_size; batch_slot += p_.threads()) {
       const bool decodes = batch_slot < head.n_decode;
       if (decodes ? set.batch_first[batch_slot] == batch_slot : set.batch_emit[batch_slot] == BLINK_EMIT_TOKEN)
@@ -111,14 +112,15 @@ class Commit : private Tables {
       return 0;
     }
     uint32_t at = first, position = set.token_position[set.batch_last[first]], reason = BLINK_REASON_NONE;
+    BLINK_ROLLED
     for (;; ++at, ++position) {
       if (!is_outcome(set.out_token[at])) return kBad;
       const uint32_t token = drafts_.replayed(i, set.out_token[at]);
-      const bool accepted = at < last && drafts_.accepts(i, position, at - first, token);
-      const bool is_there = at == last && !c_.copied_share && p_.shares_step_sets();  // the engine has put it there
-      if (!is_there && token < t_.vocab_size) history(i)[position + 1] = token;
       reason = commit_token(set, at, sequence, token);
-      if (reason || !accepted) break;
+      if (reason) break;
+      const bool accepted = at < last && drafts_.accepts(i, position, at - first, token);
+      if (at < last || c_.copied_share) history(i)[position + 1] = token;
+      if (!accepted) break;
     }
     const uint32_t fed = position + 1;
     if (sequence.source) drafts_.follow(sequence, at + 1 - first);
@@ -140,17 +142,19 @@ class Commit : private Tables {
     return 0;
   }
 
-  // Adds one sampled token, which the history has, to the answer. Returns why the request ends with it, or
-  // BLINK_REASON_NONE.
-  BLINK_FN uint32_t commit_token(const blink_step_set& set, uint32_t batch_slot, blink_sequence& sequence,
+  // Puts one sampled token into the arena and inline, where the status word that follows makes it visible (R2). Returns
+  // why the request ends with it, or BLINK_REASON_NONE.
+  BLINK_FN uint32_t commit_token(const blink_step_set& set, uint32_t batch_slot, const blink_sequence& sequence,
                                  uint32_t token) {
     const uint32_t slot = sequence.slot;
     if (token == BLINK_NO_TOKEN) return BLINK_REASON_NUMERICAL_FAULT;
     if (token == BLINK_DEAD_END) return BLINK_REASON_GRAMMAR_DEAD_END;
     blink_request& r = c_.requests[slot];
     tell_logprobs(set, batch_slot, logprobs(slot) + uint64_t(r.generated) * r.logprob_words, r.logprob_words);
+    const uint64_t record = output_record(token, r.generated, r.submission);
+    p_.store(outputs(slot) + r.generated, record);
+    p_.store(&c_.progress[slot].records[r.generated % BLINK_INLINE_RECORDS], record);
     ++r.generated;
-    ++sequence.untold;
     p_.add(&s_.stats.tokens, uint64_t(1));
     return finish_reason(r, t_.params[set.batch_sequence[batch_slot]], token);
   }
@@ -176,6 +180,7 @@ class Commit : private Tables {
   // Never of a sequence that has ended: its request's range may be another's by now.
   BLINK_FN void tell_logprobs(const blink_step_set& set, uint32_t batch_slot, uint64_t* to, uint32_t n) {
     const uint64_t* from = set.out_logprobs + uint64_t(batch_slot) * BLINK_LOGPROB_WORDS;
+    BLINK_ROLLED
     for (uint32_t i = 0; i < n; i += kAhead) {
       uint64_t word[kAhead];
       for (uint32_t k = 0; k < kAhead; ++k) word[k] = from[Min()(i + k, n - 1)];
@@ -185,9 +190,11 @@ class Commit : private Tables {
 
   BLINK_FN uint32_t finish_reason(const blink_request& r, const blink_descriptor& d, uint32_t token) const {
     if (r.generated >= d.min_tokens) {
+      BLINK_ROLLED
       for (uint32_t i = 0; i < d.n_stop_ids; ++i) {
         if (token == d.stop_ids[i]) return BLINK_REASON_STOP_ID;
       }
+      BLINK_ROLLED
       for (uint32_t i = 0; i < t_.n_eos && !(d.flags & BLINK_FLAG_IGNORE_EOS); ++i) {
         if (token == t_.eos[i]) return BLINK_REASON_EOS;
       }

@@ -1,7 +1,7 @@
 /* Concluding: what is still to be done about committed steps, and can wait until the next one has been launched.
- * Frontends are told of tokens and shown how far their requests are, pages that are full are linked, times are kept,
- * and the pages of sequences that have ended come back. All of it takes longer than the commit itself, and a step with
- * drafts, which can only be planned after the commit, would begin later by that (S23).
+ * Frontends are shown how far their requests are, pages that are full are linked, times are kept, and the pages of
+ * sequences that have ended come back. All of it takes longer than the commit itself, and a step with drafts, which can
+ * only be planned after the commit, would begin later by that (S23).
  */
 #ifndef BLINK_SCHEDULER_CONCLUDE_H
 #define BLINK_SCHEDULER_CONCLUDE_H
@@ -40,15 +40,15 @@ class Conclude : private Tables {
   }
 
   // Concludes all committed steps.
-  BLINK_FN void conclude() {
+  BLINK_CALLED void conclude() {
     if (concluded_ == steps_.committed()) return;
     uint32_t fills = 0;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       blink_sequence& sequence = c_.sequences[i];
       fills |= prefix_.has_filled(sequence);
       if (!sequence.unshown) continue;
       sequence.unshown = 0;
-      requests_.tell(i);
       requests_.publish(sequence.slot);
     }
     if (p_.reduce(fills, Or())) prefix_.link_filled();

@@ -20,6 +20,9 @@
 #define BLINK_LEAST_PROMPT 64     /* tokens' work that prompts have of a step beside others, whatever its target */
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull
+/* The end of a step with drafts is waited for without another look at the ring for this part of the step at most. */
+#define BLINK_UNSEEN_SHARE 16
+#define BLINK_UNSEEN_NS 200000ull
 #define BLINK_LAUNCH_RETRY_NS 5000000ull /* a launch that is refused is tried again for so long */
 #define BLINK_LAUNCH_RETRIES 16      /* ... and at least so often, however long the scheduler stands still between */
 #define BLINK_GATHER_NS 2000000ull   /* a step waits this long at most for a burst to be complete (S14) */

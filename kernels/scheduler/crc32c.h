@@ -16,7 +16,7 @@ namespace blink {
 
 constexpr uint32_t kCastagnoli = 0x82f63b78u;
 
-BLINK_FN constexpr uint32_t crc_multiply(uint32_t a, uint32_t b) {
+BLINK_CALLED constexpr uint32_t crc_multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (int bit = 31; bit >= 0; --bit) {
     product ^= (a >> bit & 1) ? b : 0;

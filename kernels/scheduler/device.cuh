@@ -71,49 +71,17 @@ class DevicePlatform {
   // One barrier each: the scratch alternates, so nobody overwrites what a slower thread still reads.
   template <class T, class Op>
   __device__ T reduce(T value, Op op) {
-    for (int offset = 16; offset; offset >>= 1) value = op(value, __shfl_xor_sync(~0u, value, offset));
+    return reduce_into(next_scratch(), value, op);
+  }
+  __device__ uint64_t broadcast(uint64_t value) {
     unsigned long long* slots = next_scratch();
-    if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = value;
+    if (threadIdx.x == 0) slots[0] = value;
     __syncthreads();
-    T total = static_cast<T>(slots[0]);
-    for (unsigned w = 1; w < kWarps; ++w) total = op(total, static_cast<T>(slots[w]));
-    return total;
+    return slots[0];
   }
 
-  __device__ unsigned rank(bool flag, unsigned* n) {
-    const unsigned votes = __ballot_sync(~0u, flag);
-    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    unsigned long long* slots = next_scratch();
-    if (lane == 0) slots[warp] = __popc(votes);
-    __syncthreads();
-    unsigned below = __popc(votes & ((1u << lane) - 1)), all = 0;
-    for (unsigned w = 0; w < kWarps; ++w) {
-      const unsigned count = static_cast<unsigned>(slots[w]);
-      below += w < warp ? count : 0;
-      all += count;
-    }
-    *n = all;
-    return below;
-  }
-
-  __device__ uint64_t sum_below(uint64_t value, uint64_t* sum) {
-    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    unsigned long long through = value;  // the sum of the warp's lanes up to this one
-    for (unsigned offset = 1; offset < 32; offset *= 2) {
-      const unsigned long long lower = __shfl_up_sync(~0u, through, offset);
-      if (lane >= offset) through += lower;
-    }
-    unsigned long long* slots = next_scratch();
-    if (lane == 31) slots[warp] = through;
-    __syncthreads();
-    unsigned long long below = through - value, all = 0;
-    for (unsigned w = 0; w < kWarps; ++w) {
-      below += w < warp ? slots[w] : 0;
-      all += slots[w];
-    }
-    *sum = all;
-    return below;
-  }
+  __device__ unsigned rank(bool flag, unsigned* n) { return rank_in(next_scratch(), flag, n); }
+  __device__ uint64_t sum_below(uint64_t value, uint64_t* sum) { return sum_below_in(next_scratch(), value, sum); }
 
   __device__ uint32_t step_sets() const { return BLINK_STEP_SETS; }
   __device__ uint32_t launch_window() const { return BLINK_LAUNCH_WINDOW; }
@@ -132,6 +100,56 @@ class DevicePlatform {
   Scratch& scratch_;
   unsigned turn_ = 0;
   __device__ unsigned long long* next_scratch() { return scratch_[turn_ ^= 1]; }
+
+  template <class T, class Op>
+  static BLINK_CALLED T reduce_into(unsigned long long* slots, T value, Op op) {
+    value = reduce_warp(value, op);
+    if (threadIdx.x % 32 == 0) slots[threadIdx.x / 32] = value;
+    __syncthreads();
+    T total = static_cast<T>(slots[0]);
+    for (unsigned w = 1; w < kWarps; ++w) total = op(total, static_cast<T>(slots[w]));
+    return total;
+  }
+  static BLINK_CALLED unsigned rank_in(unsigned long long* slots, bool flag, unsigned* n) {
+    const unsigned votes = __ballot_sync(~0u, flag);
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (lane == 0) slots[warp] = __popc(votes);
+    __syncthreads();
+    unsigned below = __popc(votes & ((1u << lane) - 1)), all = 0;
+    for (unsigned w = 0; w < kWarps; ++w) {
+      const unsigned count = static_cast<unsigned>(slots[w]);
+      below += w < warp ? count : 0;
+      all += count;
+    }
+    *n = all;
+    return below;
+  }
+  static BLINK_CALLED uint64_t sum_below_in(unsigned long long* slots, uint64_t value, uint64_t* sum) {
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    unsigned long long through = value;  // the sum of the warp's lanes up to this one
+    for (unsigned offset = 1; offset < 32; offset *= 2) {
+      const unsigned long long lower = __shfl_up_sync(~0u, through, offset);
+      if (lane >= offset) through += lower;
+    }
+    if (lane == 31) slots[warp] = through;
+    __syncthreads();
+    unsigned long long below = through - value, all = 0;
+    for (unsigned w = 0; w < kWarps; ++w) {
+      below += w < warp ? slots[w] : 0;
+      all += slots[w];
+    }
+    *sum = all;
+    return below;
+  }
+  template <class T, class Op>
+  static __device__ T reduce_warp(T value, Op op) {
+    for (int offset = 16; offset; offset >>= 1) value = op(value, __shfl_xor_sync(~0u, value, offset));
+    return value;
+  }
+  static __device__ unsigned reduce_warp(unsigned value, Sum) { return __reduce_add_sync(~0u, value); }
+  static __device__ unsigned reduce_warp(unsigned value, Or) { return __reduce_or_sync(~0u, value); }
+  static __device__ unsigned reduce_warp(unsigned value, Min) { return __reduce_min_sync(~0u, value); }
+  static __device__ unsigned reduce_warp(unsigned value, Max) { return __reduce_max_sync(~0u, value); }
 };
 
 }  // namespace blink

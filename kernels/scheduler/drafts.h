@@ -48,6 +48,7 @@ class Drafts : private Sequences {
     const uint32_t rows = has_prompts ? Min()(c_.max_batch, c_.max_verify_rows) : c_.max_verify_rows;
     const uint32_t share = Max()(rows / n_decoding, 1u) - 1;  // of each sequence, if all have as many
     Levels found = {0, 0};
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       blink_sequence& sequence = c_.sequences[i];
       if (!decoding(sequence)) continue;
@@ -61,6 +62,7 @@ class Drafts : private Sequences {
                            : has_prompts ? limit_beside_prompts(found)
                                          : best_limit(n_decoding, found);
     if (any) {
+      BLINK_ROLLED
       for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
         blink_sequence& sequence = c_.sequences[i];
         if (!decoding(sequence) || !sequence.n_drafts) continue;
@@ -76,6 +78,7 @@ class Drafts : private Sequences {
 
   // No sequence has drafts beyond the pages that it would need without them.
   BLINK_FN void keep_to_pages() {
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       blink_sequence& sequence = c_.sequences[i];
       if (!decoding(sequence) || !sequence.n_drafts) continue;
@@ -110,6 +113,7 @@ class Drafts : private Sequences {
   // Of a sequence's drafts so many were accepted.
   BLINK_FN void learn(blink_sequence& sequence, uint32_t accepted) {
     uint32_t chance = chance_of(sequence);
+    BLINK_ROLLED
     for (uint32_t n = 0; n < accepted; ++n) chance += (kCertain - chance) / 8;
     if (accepted < sequence.n_drafts) chance -= chance / 8;
     sequence.acceptance = chance;
@@ -156,6 +160,7 @@ class Drafts : private Sequences {
     const uint32_t chance = chance_of(sequence);
     uint64_t all = kCertain;
     uint32_t n = 0;
+    BLINK_ROLLED
     while (n < sequence.n_drafts && takes(level_of(all = all * chance / kCertain))) ++n;
     return n;
   }
@@ -170,9 +175,11 @@ class Drafts : private Sequences {
   // kDraftLevels: none.
   BLINK_FN uint32_t best_limit(uint32_t n_decoding, const Levels& found) {
     uint64_t best = 0;  // the rate's bits, which are in the order of rates, and the limit
+    BLINK_ROLLED
     for (uint32_t limit = p_.thread(); limit <= kDraftLevels; limit += p_.threads()) {
       uint32_t rows = n_decoding;
       float tokens = float(n_decoding);
+      BLINK_ROLLED
       for (uint32_t level = limit; level < kDraftLevels; ++level) {
         rows += found.count(level);
         tokens += float(found.count(level)) * (float(level) + 0.5f) / float(kDraftLevels);

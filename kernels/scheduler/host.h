@@ -77,6 +77,14 @@ class HostMemoryModel {
     return total;
   }
 
+  uint64_t broadcast(uint64_t value) {
+    if (thread_ == 0) team_.values[0] = value;
+    team_.sync();
+    const uint64_t told = team_.values[0];
+    team_.sync();
+    return told;
+  }
+
   unsigned rank(bool flag, unsigned* n) {
     team_.values[thread_] = flag;
     team_.sync();

@@ -48,10 +48,15 @@ class Intake : private Tables {
   BLINK_FN void start() { settled_at_ = clock_.now(); }
   BLINK_FN bool has_scanned_lately() const { return clock_.now() - last_scan_ < BLINK_STATS_INTERVAL_NS; }
 
-  BLINK_FN bool has_just_scanned() const { return clock_.now() - last_scan_ < 4 * c_.scan_interval_ns; }
+  // So lately that the end of a step need not wait for another scan. A scan with all that follows from it takes some 20
+  // us, so a shorter time would let every other turn scan.
+  BLINK_FN bool has_just_scanned() const {
+    const uint64_t part = Min()(clock_.expected_ns() / BLINK_UNSEEN_SHARE, uint64_t(BLINK_UNSEEN_NS));
+    return clock_.now() - last_scan_ < Max()(4 * c_.scan_interval_ns, part);
+  }
 
   // True if the ring had better be looked at again before the next step is planned.
-  BLINK_FN bool observe() {
+  BLINK_CALLED bool observe() {
     const bool busy = steps_.in_flight() != 0;
     if (busy && clock_.now() - last_scan_ < c_.scan_interval_ns) return false;
     last_scan_ = clock_.now();
@@ -73,7 +78,7 @@ class Intake : private Tables {
 
  private:
   BLINK_FN void observe_control() {
-    const uint64_t control = broadcast(p_, p_.thread() == 0 ? p_.acquire(&c_.header->control) : 0);
+    const uint64_t control = p_.broadcast(p_.thread() == 0 ? p_.acquire(&c_.header->control) : 0);
     if (control == BLINK_CONTROL_RUN || stopping_ || life_.phase() == BLINK_PHASE_FAILED) return;
     life_.drain();
     if (control == BLINK_CONTROL_STOP) {

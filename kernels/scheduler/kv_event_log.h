@@ -31,7 +31,7 @@ class KvEventLog : private Tables {
   BLINK_FN void observe_reader() {
     if (last_event_scan_ && clock_.now() - last_event_scan_ < BLINK_KV_EVENT_SCAN_NS) return;
     last_event_scan_ = clock_.now();
-    const uint64_t word = broadcast(p_, p_.thread() == 0 ? p_.acquire(&c_.kv_events->reader) : 0);
+    const uint64_t word = p_.broadcast(p_.thread() == 0 ? p_.acquire(&c_.kv_events->reader) : 0);
     if (p_.thread() == 0) {
       blink_kv_event_state& e = s_.kv_events;
       const uint64_t count = event_count(word);

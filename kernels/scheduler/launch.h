@@ -29,7 +29,7 @@ class Launch : private Tables {
       const uint64_t took = Min()(since(clock_.now(), trace.launched_ns), uint64_t(BLINK_LAUNCH_RETRY_NS));
       usual = took > usual ? took : usual - (usual - took) / 16;
     }
-    error = static_cast<int>(broadcast(p_, static_cast<uint32_t>(error)));
+    error = static_cast<int>(p_.broadcast(static_cast<uint32_t>(error)));
     if (error) return life_.fail(BLINK_FAULT_LAUNCH, error);
     if (steps_.in_flight() == 0) clock_.step_begins();
     steps_.has_launched(id, head.kind);
@@ -42,7 +42,7 @@ class Launch : private Tables {
       ++s_.stats.relaunches;
       error = p_.relaunch();
     }
-    error = static_cast<int>(broadcast(p_, static_cast<uint32_t>(error)));
+    error = static_cast<int>(p_.broadcast(static_cast<uint32_t>(error)));
     if (error) {
       life_.fail(BLINK_FAULT_RELAUNCH, error);
       return life_.stop();

@@ -52,6 +52,7 @@ class Lookup : private Tables {
   BLINK_FN void index_ahead() {
     if (!c_.max_drafts || s_.n_active == 0) return;
     uint32_t next = BLINK_NO_SEQUENCE;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       blink_sequence& sequence = c_.sequences[i];
       if (sequence.use != BLINK_SEQUENCE_ACTIVE) continue;
@@ -219,7 +220,7 @@ class Lookup : private Tables {
   }
 
   // The tokens up to `position`, behind which another is known.
-  BLINK_FN void index(uint32_t i, uint32_t position) {
+  BLINK_CALLED void index(uint32_t i, uint32_t position) {
     if (c_.drafts_per_matched_token) return index_suffixes(i, position);
     const uint32_t* const tokens = history(i);
     uint64_t hash = 0;

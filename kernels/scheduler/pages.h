@@ -68,20 +68,20 @@ class PagePool : public PageCounts {
   BLINK_FN void took(uint32_t n) { set_counts(free() - n, idle()); }
 
   // Takes `n` pages, at most available(), into a sequence's block table from `to` on.
-  BLINK_FN void take(uint32_t* to, uint32_t n) {
+  BLINK_CALLED void take(uint32_t* to, uint32_t n) {
     reserve(n);
     for (uint32_t i = p_.thread(); i < n; i += p_.threads()) to[i] = claim(i);
     took(n);
   }
   // The `n` pages that a sequence's block table has from `from` on, all found by the prefix cache and `were_idle` of
   // them idle, are now used by this sequence too.
-  BLINK_FN void share(const uint32_t* from, uint32_t n, uint32_t were_idle) {
+  BLINK_CALLED void share(const uint32_t* from, uint32_t n, uint32_t were_idle) {
     for (uint32_t i = p_.thread(); i < n; i += p_.threads()) ++c_.pages[from[i]].users;
     set_counts(free(), idle() - were_idle);
   }
 
   // Has the `n` pages back that a sequence's block table holds from `from` on.
-  BLINK_FN void give_back(const uint32_t* from, uint32_t n) {
+  BLINK_CALLED void give_back(const uint32_t* from, uint32_t n) {
     if (s_.idle_tail - s_.idle_head + n > c_.n_idle) move_up();
     uint32_t n_free = free(), n_idle = idle();
     uint64_t tail = s_.idle_tail;
@@ -99,7 +99,7 @@ class PagePool : public PageCounts {
   }
 
   // Nobody finds the `n` pages any more that a sequence's block table holds from `from` on; others may still use them.
-  BLINK_FN void forget(const uint32_t* from, uint32_t n) {
+  BLINK_CALLED void forget(const uint32_t* from, uint32_t n) {
     for (uint32_t base = 0; base < n; base += p_.threads()) {
       const uint32_t i = base + p_.thread();
       const bool findable = i < n && c_.pages[from[i]].entry != BLINK_NO_PAGE;

@@ -65,8 +65,8 @@ class Payloads : private Tables {
   // One thread's part of what `length_of` counts, from `begin` to `end`: the prompt goes into the sequence's
   // history, and behind it what a paused request has answered; the controls go into their table. Nothing in the
   // descriptor may be believed before the checksum has matched.
-  BLINK_FN uint64_t read(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
-                         unsigned size) {
+  BLINK_CALLED uint64_t read(uint32_t slot, uint32_t sequence, uint32_t begin, uint32_t end, unsigned member,
+                             unsigned size) {
     const blink_descriptor& d = t_.params[sequence];
     const uint32_t* words = reinterpret_cast<const uint32_t*>(&d);
     const uint32_t* from = prompt(slot, d);
@@ -103,7 +103,7 @@ class Payloads : private Tables {
   }
 
   // Returns 0, kTorn, or the reason to refuse the request.
-  BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
+  BLINK_CALLED uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
     if (replaced(r, d)) return BLINK_REASON_BAD_CHECKSUM;
     if (!readable(r, d) || ~low(found) != d.crc32c) return kTorn;
     if (high(found) & kBadPrompt) return BLINK_REASON_BAD_TOKEN;

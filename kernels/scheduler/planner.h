@@ -95,6 +95,7 @@ class Planner : private Sequences {
   // Sequences that prefill in the low half, sequences that decode in the high half.
   BLINK_FN uint32_t count_batch() {
     uint32_t counts = 0;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
       counts += prefilling(c_.sequences[i]) ? 1 : decoding(c_.sequences[i]) ? 1u << 16 : 0;
     return p_.reduce(counts, Sum());
@@ -112,6 +113,7 @@ class Planner : private Sequences {
     const bool starving = need > pool_.available();  // pages come back when the preempted sequences' last step is done
     if (!starving) pool_.reserve(need);
     uint64_t planned = 0;  // tokens:16 | sequences:16 | pages taken:32
+    BLINK_ROLLED
     for (uint32_t base = 0; base < t_.n_sequences; base += p_.threads()) {
       const uint32_t i = base + p_.thread();
       const bool decodes = i < t_.n_sequences && decoding(c_.sequences[i]);
@@ -131,6 +133,7 @@ class Planner : private Sequences {
 
   BLINK_FN uint32_t count_wanted_pages() {
     uint32_t wanted = 0;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
       if (decoding(c_.sequences[i])) wanted += wanted_pages(c_.sequences[i]);
     return p_.reduce(wanted, Sum());
@@ -141,8 +144,10 @@ class Planner : private Sequences {
   BLINK_FN void feed_known(uint64_t id, uint32_t i, uint32_t first, uint32_t wanted, uint32_t nth) {
     const blink_step_set& set = steps_.set_of(id);
     blink_sequence& sequence = c_.sequences[i];
+    BLINK_ROLLED
     for (uint32_t n = 0; n < wanted; ++n) pages(i)[sequence.n_pages++] = pool_.claim(nth + n);
     const uint32_t last = first + sequence.n_drafts;
+    BLINK_ROLLED
     for (uint32_t at = first; at <= last; ++at) {
       set.token_sequence[at] = set.batch_sequence[at] = i;
       set.token_position[at] = sequence.fed++;
@@ -182,6 +187,7 @@ class Planner : private Sequences {
   BLINK_FN uint32_t prompt_share(uint32_t n_decode, uint32_t n) const {
     const uint64_t very_long = BLINK_PROMPT_STEPS * uint64_t(c_.max_mixed_tokens);
     uint64_t there = 0;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       const blink_sequence& sequence = c_.sequences[i];
       if (!prefilling(sequence) && sequence.use != BLINK_SEQUENCE_STAGED) continue;
@@ -195,14 +201,15 @@ class Planner : private Sequences {
     const uint64_t many = longest > very_long ? all - longest : all;
     const uint64_t some = Min()(many / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
     const uint64_t backlog = Max()(some, many / BLINK_BACKLOG_STEPS);
-    const uint64_t balance = n * (s_.ended_prompts + BLINK_USUAL_PROMPT) / (s_.ended_outputs + BLINK_USUAL_OUTPUT);
+    const uint64_t usual = n * (s_.ended_prompts + BLINK_USUAL_PROMPT) / (s_.ended_outputs + BLINK_USUAL_OUTPUT);
+    const uint64_t balance = longest > very_long ? Min()(usual, part + many) : usual;
     return uint32_t(Max()(Max()(balance, part), Max()(backlog, uint64_t(c_.mixed_share))));
   }
 
   // Packs chunks of prompts behind the sequences that decode until the step has `limit` tokens; admits waiting requests
   // to fill it, at most `room`. Clients take turns here too (S2): each one's oldest prompt comes before any one's
   // second, and so does the admission of a client that has none under way.
-  BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
+  BLINK_CALLED StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
     StepLoad load = {n_decode, n_decode, n_decode};
     room = Min()(room, c_.max_prefill_slots);  // those that await pages take no tokens, and a turn has to end (S10)
     uint32_t slots = n_decode + c_.max_prefill_slots;

@@ -15,6 +15,7 @@
  *   void raise(uint32_t*, uint32_t)        to the larger of both, likewise
  *   bool exchange_if(uint32_t*, uint32_t old, uint32_t v)    likewise, from `old` to `v`; whether it was `old`
  *   T reduce(T, op)                        op over all threads' values, the same result in each
+ *   uint64_t broadcast(uint64_t)           what thread 0 gives, in each; what the others give does not matter
  *   unsigned rank(bool flag, unsigned* n)  how many lower threads have the flag set; *n, how many do in all
  *   uint64_t sum_below(uint64_t, uint64_t* sum)    the sum of the lower threads' values; *sum, of all of them
  *   uint32_t step_sets()                   how many step sets rotate, at most BLINK_STEP_SETS
@@ -29,10 +30,18 @@
 
 #include "state.h"
 
+/* On a GPU, a step's plan and commit run once in milliseconds, between other kernels' code on the same multiprocessor.
+ * So their code is mostly fetched anew, and what runs once takes the time of fetching it. Therefore what is used again
+ * is called, in place of copies of it (BLINK_CALLED), and loops that mostly run once or twice are not unrolled
+ * (BLINK_ROLLED). */
 #ifdef __CUDACC__
 #define BLINK_FN __device__
+#define BLINK_CALLED __device__ __noinline__
+#define BLINK_ROLLED _Pragma("unroll 1")
 #else
 #define BLINK_FN
+#define BLINK_CALLED
+#define BLINK_ROLLED
 #endif
 
 namespace blink {
@@ -73,12 +82,6 @@ struct Xor {
 };
 
 constexpr uint64_t kNone = ~0ull;
-
-// What thread 0 gives, in all threads. What the others give does not matter.
-template <class P>
-BLINK_FN uint64_t broadcast(P& p, uint64_t value_of_thread_0) {
-  return p.reduce(p.thread() == 0 ? value_of_thread_0 : 0, Or());
-}
 
 }  // namespace blink
 

@@ -32,9 +32,10 @@ class Preemption : private Sequences {
 
   // Preempts sequences until the pages that are free or about to be are enough for every sequence's next token (S7).
   // The pages of a sequence whose last token is on its way come back with that token.
-  BLINK_FN void make_room() {
+  BLINK_CALLED void make_room() {
     for (;;) {
       uint64_t sums = 0;  // pages needed in the low half, pages about to be free in the high half
+      BLINK_ROLLED
       for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
         const blink_sequence& sequence = c_.sequences[i];
         if (sequence.use == BLINK_SEQUENCE_ZOMBIE || ending(sequence)) sums += uint64_t(sequence.n_pages) << 32;
@@ -50,7 +51,7 @@ class Preemption : private Sequences {
   // urgent, if its client has no place and the other's client has several. The one that gives way finds what was
   // computed for it in the prefix cache when it comes back; without one, it would begin anew, which costs more than the
   // wait. Nor does anybody give way while the next in line could not join for lack of pages. False: nobody gives way.
-  BLINK_FN bool give_place() {
+  BLINK_CALLED bool give_place() {
     auto wants_place = [&](uint64_t arrival) {
       if (arrival == kNone) return false;
       if (!clients_.places_of(c_.requests[arrival_slot(arrival)].client)) return true;
@@ -78,15 +79,17 @@ class Preemption : private Sequences {
   // which has one more by `newcomer`, if one leaves for it; and of these the youngest. Never the first of all, the
   // oldest of the most urgent ones: it goes on whatever the others do, so there is always progress (S7).
   // BLINK_NO_SEQUENCE: there is none.
-  BLINK_FN uint32_t next_to_leave(const blink_request* newcomer) {
+  BLINK_CALLED uint32_t next_to_leave(const blink_request* newcomer) {
     auto active = [&](uint32_t i) { return c_.sequences[i].use == BLINK_SEQUENCE_ACTIVE; };
     auto request = [&](uint32_t i) -> const blink_request& { return c_.requests[c_.sequences[i].slot]; };
     uint32_t urgent = ~0u, least = 0;
     uint64_t first = kNone, youngest = 0;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       if (active(i)) urgent = Min()(urgent, priority_order(request(i).priority));
     }
     urgent = p_.reduce(urgent, Min());
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       if (active(i) && priority_order(request(i).priority) == urgent) first = Min()(first, request(i).arrival);
     }
@@ -97,10 +100,12 @@ class Preemption : private Sequences {
       const uint32_t places = clients_.places_of(client) + (newcomer && newcomer->client == client);
       return priority_order(request(i).priority) << 16 | places;
     };
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       if (may(i)) least = Max()(least, claim(i));
     }
     least = p_.reduce(least, Max());
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       if (may(i) && claim(i) == least) youngest = Max()(youngest, request(i).arrival);
     }

@@ -36,7 +36,7 @@ class PrefixCache : private Sequences {
 
   // The pages that the prefix cache has for sequence `i` behind its linked ones. They go into the block table, but are
   // not the sequence's before `share_prefix`.
-  BLINK_FN PrefixMatch match(uint32_t i) {
+  BLINK_CALLED PrefixMatch match(uint32_t i) {
     const blink_sequence& sequence = c_.sequences[i];
     const uint32_t first = sequence.n_linked, end = (sequence.prefill_end - 1) / t_.page_size;
     PrefixMatch match = {0, 0, BLINK_NO_PAGE};
@@ -121,7 +121,7 @@ class PrefixCache : private Sequences {
   }
 
   // Links the pages of a prompt that step `id` fills.
-  BLINK_FN void link_prompt(uint32_t i, uint64_t id) {
+  BLINK_CALLED void link_prompt(uint32_t i, uint64_t id) {
     blink_sequence& sequence = c_.sequences[i];
     const uint32_t end = sequence.fed / t_.page_size;
     if (!c_.prefix_cache || sequence.n_linked >= end) return;
@@ -170,7 +170,7 @@ class PrefixCache : private Sequences {
   }
 
   // Links the pages that decoding has filled up to the last step that was committed, one of each sequence at a time.
-  BLINK_FN void link_filled() {
+  BLINK_CALLED void link_filled() {
     const uint64_t began = p_.thread() == 0 ? p_.now() : 0;
     for (uint32_t base = 0; base < t_.n_sequences;) {
       const uint32_t i = base + p_.thread();

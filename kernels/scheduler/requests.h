@@ -31,7 +31,7 @@ class Requests : private Tables {
       c_.requests[slot].sequence_index = BLINK_NO_SEQUENCE;
   }
 
-  BLINK_FN void finish_all(uint32_t reason) {
+  BLINK_CALLED void finish_all(uint32_t reason) {
     p_.sync();
     for (uint32_t slot = p_.thread(); slot < c_.n_slots; slot += p_.threads()) {
       if (open(c_.requests[slot])) finish(slot, reason);
@@ -40,9 +40,10 @@ class Requests : private Tables {
   }
 
   // Returns the pages of zombies whose last step has completed.
-  BLINK_FN void reap() {
+  BLINK_CALLED void reap() {
     for (;;) {
       uint32_t dead = BLINK_NO_SEQUENCE;
+      BLINK_ROLLED
       for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
         if (c_.sequences[i].use == BLINK_SEQUENCE_ZOMBIE && c_.sequences[i].last_step <= steps_.committed())
           dead = Min()(dead, i);
@@ -115,7 +116,6 @@ class Requests : private Tables {
   // first to come back, and its published tokens, so nothing is lost.
   BLINK_FN void pause(uint32_t slot) {
     blink_request& r = c_.requests[slot];
-    tell(r.sequence_index);
     detach(r.sequence_index);
     r.sequence_index = BLINK_NO_SEQUENCE;
     r.state = BLINK_STATE_DECODE_PAUSED;
@@ -125,14 +125,12 @@ class Requests : private Tables {
   }
 
   BLINK_FN void finish(uint32_t slot, uint32_t reason) {
-    const uint32_t sequence = c_.requests[slot].sequence_index;
-    if (sequence != BLINK_NO_SEQUENCE) tell(sequence);
     end(slot, reason);
     publish(slot);
   }
 
   // Ends a request. Its sequence, if it has one, lives on as a zombie until its last step is done (S5, S6).
-  BLINK_FN void end(uint32_t slot, uint32_t reason) {
+  BLINK_CALLED void end(uint32_t slot, uint32_t reason) {
     blink_request& r = c_.requests[slot];
     if (waiting(r)) {
       p_.add(&s_.n_waiting, ~0u);
@@ -171,25 +169,6 @@ class Requests : private Tables {
     if (clock_.now() - r.torn_since_ns <= BLINK_TORN_PAYLOAD_TIMEOUT_NS) return 0;
     finish(slot, reason);
     return 1;
-  }
-
-  // Puts what is untold of a sequence's answer into the arena and inline, where the status word that follows makes it
-  // visible (R2).
-  BLINK_FN void tell(uint32_t i) {
-    blink_sequence& sequence = c_.sequences[i];
-    const blink_request& r = c_.requests[sequence.slot];
-    const uint32_t* const answer = history(i) + r.prompt_tokens;
-    while (sequence.untold) {
-      const uint32_t first = r.generated - sequence.untold, n = Min()(sequence.untold, kAhead);
-      uint32_t token[kAhead];
-      for (uint32_t k = 0; k < kAhead; ++k) token[k] = answer[Min()(first + k, r.generated - 1)];
-      for (uint32_t k = 0; k < n; ++k) {
-        const uint64_t record = output_record(token[k], first + k, r.submission);
-        p_.store(outputs(sequence.slot) + first + k, record);
-        p_.store(&c_.progress[sequence.slot].records[(first + k) % BLINK_INLINE_RECORDS], record);
-      }
-      sequence.untold -= n;
-    }
   }
 
   // Shows the request's state to its frontend.

@@ -76,14 +76,16 @@ class Scheduler {
     for (;;) {
       clock_.read();
       payloads_.begin_turn();
-      const uint64_t completed = broadcast(p_, p_.thread() == 0 ? p_.acquire(c_.tables.completed) : 0);
+      // A scan does not delay a step with drafts, which is planned when the running one has ended (S23). What can be
+      // found out before that is.
+      const bool awaits = drafts_.await_tokens() && intake_.has_just_scanned();
+      const uint64_t completed = p_.broadcast(p_.thread() == 0 ? p_.acquire(c_.tables.completed) : 0);
       if (steps_.window_is_used_up() && completed == steps_.launched()) return launch_.relaunch();
       commit_.take_completions(completed);
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
-      // A scan does not delay a step with drafts either, which is planned when the running one has ended (S23).
-      const bool in_haste = drafts_.await_tokens() && clock_.plan_is_due() && intake_.has_just_scanned();
+      const bool in_haste = awaits && clock_.plan_is_due();
       if (!in_haste || conclude_.is_urgent() || life_.finished()) conclude_.conclude();
       const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();

@@ -59,7 +59,7 @@ class Staging : private Tables {
 
   // Stages the next requests in line, at most `most`, or reads the next slice of the one that is under way. False:
   // none could be read on, staged or refused.
-  BLINK_FN bool stage(uint32_t most) {
+  BLINK_CALLED bool stage(uint32_t most) {
     if (payloads_.readable_words() == 0) return false;
     if (slicing()) return stage_slice();
     uint32_t slots[kStageSlots], sequences[kStageSlots];
@@ -161,6 +161,7 @@ class Staging : private Tables {
 
   BLINK_FN uint32_t next_free_sequence(uint32_t first) {
     uint32_t sequence = BLINK_NO_SEQUENCE;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       if (i >= first && c_.sequences[i].use == BLINK_SEQUENCE_FREE) sequence = Min()(sequence, i);
     }

@@ -23,15 +23,15 @@ struct blink_request {
   uint64_t arrival;        /* claim:39 | order within the claim:13 | slot:12. Smaller is older; kept when paused */
   uint64_t torn_since_ns;  /* when the payload was first found torn; 0: never */
   uint64_t torn_last_ns;   /* ... and last */
+  uint64_t output_at;      /* of the answer in the ring's heaps, as admitted; likewise output_room and what follows */
   uint32_t submission;     /* its sequence */
   uint32_t epoch;          /* the lease's when it was submitted: its payload carries both (R4) */
   uint32_t state;          /* enum blink_state, as published */
   uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;
-  uint32_t max_outputs;   /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
-  uint32_t generated;     /* tokens of its answer */
-  uint32_t crc32c;        /* of the payload that was admitted: a paused request resumes from no other */
-  uint32_t output_offset; /* of the answer in its lease's heap, as admitted; likewise what follows */
+  uint32_t max_outputs; /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
+  uint32_t generated;   /* output records in its answer */
+  uint32_t crc32c;      /* of the payload that was admitted: a paused request resumes from no other */
   uint32_t output_room;
   uint32_t logprob_words;
   uint32_t prompt_logprob_words;
@@ -41,6 +41,7 @@ struct blink_request {
   uint32_t placed; /* 0: its descriptor could not be read when it was submitted: it arrives when its payload is whole */
   int32_t priority; /* as its descriptor says, where that is of effect: lower ones come before higher ones (S2) */
   uint32_t reason;  /* why it has ended */
+  uint32_t reserved;
 };
 
 /* A sequence's place in the batch. `fed` counts the tokens of all steps planned so far, so it runs ahead of what has
@@ -55,8 +56,7 @@ struct blink_sequence {
   uint32_t faulty; /* its keys and values may be no numbers, and are about to be forgotten */
   /* Of the prefix cache (prefix.h) */
   uint32_t filled; /* leading pages that tokens which it decoded have filled: those from n_linked on are to be linked */
-  uint32_t untold; /* tokens at the answer's end that are not in the ring yet (conclude.h) */
-  uint32_t unshown;    /* its request's state has changed, and its frontend does not see that yet; likewise */
+  uint32_t unshown;    /* its request's state has changed, and its frontend does not see that yet (conclude.h) */
   uint64_t prefix_sum; /* of the tokens of its linked pages, and of its salt */
   uint64_t link;       /* the content of the last of these, as the prefix cache knows it; 0: none is linked */
   uint32_t n_linked;   /* leading pages that the prefix cache has or had: this sequence's, or equal ones */
@@ -286,11 +286,10 @@ struct blink_scheduler_config {
   uint32_t max_grammar_words; /* of all grammars in device memory, and so of one; 0: none is taken */
   uint32_t priorities;        /* 0: nobody is more urgent than others, whatever descriptors say (S2) */
   /* Of speculation (drafts.h) */
-  uint32_t max_drafts; /* of a sequence in one step, at most BLINK_MAX_DRAFTS; 0: there are none */
-  uint32_t
-      max_verify_rows; /* tokens of a step with drafts; where more sequences decode than half of it, there are none */
-  uint32_t longest_match;  /* tokens: drafts follow an earlier place that ends with the same so many tokens ... */
-  uint32_t shortest_match; /* ... or with as many as there are equal, but no fewer than these */
+  uint32_t max_drafts;      /* of a sequence in one step, at most BLINK_MAX_DRAFTS; 0: there are none */
+  uint32_t max_verify_rows; /* tokens of a step with drafts; of more sequences than half of it, none has drafts */
+  uint32_t longest_match;   /* tokens: drafts follow an earlier place that ends with the same so many tokens ... */
+  uint32_t shortest_match;  /* ... or with as many as there are equal, but no fewer than these */
   uint32_t drafts_per_matched_token; /* in 2^-16; not 0: the places that match longest vote (lookup.h), ... */
   uint32_t least_share;              /* ... of which this share has to agree with a draft, in 2^-16 */
   uint32_t n_draft_places;           /* of a sequence's index, a power of two */

@@ -1,35 +1,36 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xa38f846933cc38c1ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xb783593d0f0a62b6ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
 #else
 #define BLINK_ASSERT _Static_assert
 #endif
-BLINK_ASSERT(sizeof(struct blink_request) == 96, "blink_request");
+BLINK_ASSERT(sizeof(struct blink_request) == 104, "blink_request");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, arrival) == 0, "blink_request.arrival");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_since_ns) == 8, "blink_request.torn_since_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_request, torn_last_ns) == 16, "blink_request.torn_last_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, submission) == 24, "blink_request.submission");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, epoch) == 28, "blink_request.epoch");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, state) == 32, "blink_request.state");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, sequence_index) == 36, "blink_request.sequence_index");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 40, "blink_request.prompt_tokens");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 44, "blink_request.max_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 48, "blink_request.generated");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 52, "blink_request.crc32c");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_offset) == 56, "blink_request.output_offset");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_room) == 60, "blink_request.output_room");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, logprob_words) == 64, "blink_request.logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_logprob_words) == 68, "blink_request.prompt_logprob_words");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 72, "blink_request.cached");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 76, "blink_request.restarted");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 80, "blink_request.client");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 84, "blink_request.placed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, priority) == 88, "blink_request.priority");
-BLINK_ASSERT(__builtin_offsetof(struct blink_request, reason) == 92, "blink_request.reason");
-BLINK_ASSERT(sizeof(struct blink_sequence) == 120, "blink_sequence");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_at) == 24, "blink_request.output_at");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, submission) == 32, "blink_request.submission");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, epoch) == 36, "blink_request.epoch");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, state) == 40, "blink_request.state");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, sequence_index) == 44, "blink_request.sequence_index");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_tokens) == 48, "blink_request.prompt_tokens");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, max_outputs) == 52, "blink_request.max_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, generated) == 56, "blink_request.generated");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, crc32c) == 60, "blink_request.crc32c");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, output_room) == 64, "blink_request.output_room");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, logprob_words) == 68, "blink_request.logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, prompt_logprob_words) == 72, "blink_request.prompt_logprob_words");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, cached) == 76, "blink_request.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, restarted) == 80, "blink_request.restarted");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, client) == 84, "blink_request.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, placed) == 88, "blink_request.placed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, priority) == 92, "blink_request.priority");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reason) == 96, "blink_request.reason");
+BLINK_ASSERT(__builtin_offsetof(struct blink_request, reserved) == 100, "blink_request.reserved");
+BLINK_ASSERT(sizeof(struct blink_sequence) == 112, "blink_sequence");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, last_step) == 0, "blink_sequence.last_step");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, use) == 8, "blink_sequence.use");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, slot) == 12, "blink_sequence.slot");
@@ -38,24 +39,23 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefill_end) == 20, "blin
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_pages) == 24, "blink_sequence.n_pages");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, faulty) == 28, "blink_sequence.faulty");
 BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, filled) == 32, "blink_sequence.filled");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, untold) == 36, "blink_sequence.untold");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unshown) == 40, "blink_sequence.unshown");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 48, "blink_sequence.prefix_sum");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 56, "blink_sequence.link");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 64, "blink_sequence.n_linked");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, awaits) == 68, "blink_sequence.awaits");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 72, "blink_sequence.cached");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 76, "blink_sequence.considered");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, scored) == 80, "blink_sequence.scored");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, grammar) == 84, "blink_sequence.grammar");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, client) == 88, "blink_sequence.client");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, behind) == 92, "blink_sequence.behind");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, indexed) == 96, "blink_sequence.indexed");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_drafts) == 100, "blink_sequence.n_drafts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, acceptance) == 104, "blink_sequence.acceptance");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unchecked) == 108, "blink_sequence.unchecked");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, source) == 112, "blink_sequence.source");
-BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, misses) == 116, "blink_sequence.misses");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unshown) == 36, "blink_sequence.unshown");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, prefix_sum) == 40, "blink_sequence.prefix_sum");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, link) == 48, "blink_sequence.link");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_linked) == 56, "blink_sequence.n_linked");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, awaits) == 60, "blink_sequence.awaits");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, cached) == 64, "blink_sequence.cached");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, considered) == 68, "blink_sequence.considered");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, scored) == 72, "blink_sequence.scored");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, grammar) == 76, "blink_sequence.grammar");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, client) == 80, "blink_sequence.client");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, behind) == 84, "blink_sequence.behind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, indexed) == 88, "blink_sequence.indexed");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, n_drafts) == 92, "blink_sequence.n_drafts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, acceptance) == 96, "blink_sequence.acceptance");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, unchecked) == 100, "blink_sequence.unchecked");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, source) == 104, "blink_sequence.source");
+BLINK_ASSERT(__builtin_offsetof(struct blink_sequence, misses) == 108, "blink_sequence.misses");
 BLINK_ASSERT(sizeof(struct blink_client_count) == 16, "blink_client_count");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, turn) == 0, "blink_client_count.turn");
 BLINK_ASSERT(__builtin_offsetof(struct blink_client_count, places) == 8, "blink_client_count.places");
@@ -253,6 +253,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, arrival) \
   X(blink_request, torn_since_ns) \
   X(blink_request, torn_last_ns) \
+  X(blink_request, output_at) \
   X(blink_request, submission) \
   X(blink_request, epoch) \
   X(blink_request, state) \
@@ -261,7 +262,6 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, max_outputs) \
   X(blink_request, generated) \
   X(blink_request, crc32c) \
-  X(blink_request, output_offset) \
   X(blink_request, output_room) \
   X(blink_request, logprob_words) \
   X(blink_request, prompt_logprob_words) \
@@ -271,6 +271,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_request, placed) \
   X(blink_request, priority) \
   X(blink_request, reason) \
+  X(blink_request, reserved) \
   X(blink_sequence, last_step) \
   X(blink_sequence, use) \
   X(blink_sequence, slot) \
@@ -279,7 +280,6 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_sequence, n_pages) \
   X(blink_sequence, faulty) \
   X(blink_sequence, filled) \
-  X(blink_sequence, untold) \
   X(blink_sequence, unshown) \
   X(blink_sequence, prefix_sum) \
   X(blink_sequence, link) \

@@ -39,6 +39,7 @@ class Steps {
   BLINK_FN void describe(uint64_t id, uint32_t kind, uint32_t shape, uint32_t n_decode, bool has_drafts,
                          StepLoad load) {
     const blink_step_set& set = set_of(id);
+    BLINK_ROLLED
     for (uint32_t i = load.tokens + p_.thread(); i < c_.shapes[shape].tokens; i += p_.threads())
       set.token_sequence[i] = BLINK_NO_SEQUENCE;
     if (p_.thread() == 0) {

@@ -20,9 +20,7 @@ class Tables {
     return c_.prompts + uint64_t(lease_of(slot)) * c_.prompt_heap + d.prompt_offset;
   }
   // The answer of a request that was admitted.
-  BLINK_FN uint64_t* outputs(uint32_t slot) const {
-    return c_.outputs + uint64_t(lease_of(slot)) * c_.output_heap + c_.requests[slot].output_offset;
-  }
+  BLINK_FN uint64_t* outputs(uint32_t slot) const { return c_.outputs + c_.requests[slot].output_at; }
   // The log-probabilities of its answer's tokens, which lie behind the answer, and those of its prompt's.
   BLINK_FN uint64_t* logprobs(uint32_t slot) const { return outputs(slot) + c_.requests[slot].output_room; }
   BLINK_FN uint64_t* prompt_logprobs(uint32_t slot) const {

@@ -37,7 +37,7 @@ class Turns : private Sequences {
 
   // The place of the next that waits behind `after`, those aside whose payload was found torn just now; also those that
   // are staged, or only others.
-  BLINK_FN Place next_in_line(Place after, bool unstaged) {
+  BLINK_CALLED Place next_in_line(Place after, bool unstaged) {
     Place mine = {kNone, kNone};  // of this thread's slots
     for (uint32_t slot = p_.thread(); s_.n_waiting && slot < c_.n_slots; slot += p_.threads()) {
       const blink_request& r = c_.requests[slot];
@@ -70,12 +70,14 @@ class Turns : private Sequences {
 
   // Forgets which prompts were considered.
   BLINK_FN void consider_anew() {
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
       c_.sequences[i].considered = c_.sequences[i].behind = 0;
   }
 
   BLINK_FN void consider(uint32_t considered) {
     const uint32_t client = c_.sequences[considered].client;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       if (c_.sequences[i].client == client) ++c_.sequences[i].behind;
     }
@@ -86,6 +88,7 @@ class Turns : private Sequences {
   // Prompts of a client that the plan has considered.
   BLINK_FN uint32_t considered_of(uint32_t client) {
     uint32_t n = 0;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
       n += prefilling(c_.sequences[i]) && c_.sequences[i].considered && c_.sequences[i].client == client;
     return p_.reduce(n, Sum());
@@ -108,9 +111,10 @@ class Turns : private Sequences {
 
   // Of the prompts under way that were not considered yet, the most urgent, of these those whose clients have had the
   // fewest considered, and of these the oldest.
-  BLINK_FN NextPrompt next_prompt() {
+  BLINK_CALLED NextPrompt next_prompt() {
     auto rank_of = [&](const blink_sequence& q) { return prompt_rank(c_.requests[q.slot].priority, q.behind); };
     uint32_t n = 0, rank = ~0u;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       const blink_sequence& sequence = c_.sequences[i];
       if (!prefilling(sequence) || sequence.considered) continue;
@@ -121,6 +125,7 @@ class Turns : private Sequences {
     if (n == 0) return {BLINK_NO_SEQUENCE, ~0u, 0};
     rank = p_.reduce(rank, Min());
     uint64_t oldest = kNone;
+    BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       const blink_sequence& sequence = c_.sequences[i];
       if (prefilling(sequence) && !sequence.considered && rank_of(sequence) == rank)

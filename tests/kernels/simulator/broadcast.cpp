@@ -27,7 +27,7 @@ int main() {
       Platform platform(team, t);
       right[t] = true;
       for (uint64_t round = 0; round < kRounds; ++round)
-        right[t] &= blink::broadcast(platform, t == 0 ? round : ~round) == round;
+        right[t] &= platform.broadcast(t == 0 ? round : ~round) == round;
     });
   for (std::thread& thread : threads) thread.join();
   for (bool one : right)

@@ -153,6 +153,7 @@ class FiberMemoryModel {
     for (unsigned i = 1; i < threads(); ++i) total = op(total, static_cast<T>(all[i]));
     return total;
   }
+  uint64_t broadcast(uint64_t value) { return gather(value, "broadcast")[0]; }
   unsigned rank(bool flag, unsigned* n) {
     const std::vector<uint64_t>& all = gather(flag, "rank");
     *n = std::accumulate(all.begin(), all.end(), 0u);

@@ -25,8 +25,9 @@ struct Load {
   double rate = 12;   // requests a second; 0: all at once
   double closed = 0;  // requests that are always open, in place of a rate
   double requests = 600, prompt = 1060, output = 470, sigma = 0.8, longest = 8000, seed = 1;
-  double last = 0;  // not 0: the last request has a prompt of so many tokens, and comes when all others have answered
-                    // for a while
+  double last = 0;   // not 0: the last request has a prompt of so many tokens, and comes when all others have answered
+                     // for a while
+  double ended = 0;  // tokens of prompts whose requests have ended before, each with a single token
 };
 
 /* A GPU with a model, in nanoseconds. The defaults are about those of Llama-3-8B in fp8 on an H200, whose TTFT and ITL
@@ -56,7 +57,8 @@ double& named(Load& load, Machine& machine, const std::string& name) {
                                                  {"mixed_tokens", &machine.mixed_tokens},
                                                  {"mixed_share", &machine.mixed_share},
                                                  {"target", &machine.target},
-                                                 {"last", &load.last}};
+                                                 {"last", &load.last},
+                                                 {"ended", &load.ended}};
   for (const auto& [key, value] : all)
     if (name == key) return *value;
   std::fprintf(stderr, "no such name: %s\n", name.c_str());
@@ -77,6 +79,7 @@ class Tails {
     give_shapes();
     c.attention_keys = uint32_t(machine.token / machine.seen);
     c.target_itl_ns = uint64_t(machine.target * 1e6);
+    c.state->ended_prompts = uint64_t(load.ended);
     for (uint32_t slot = kSlots; slot--;) vacant_.push_back(slot);
     next_ = draw_gap();
   }
