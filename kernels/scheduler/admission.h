@@ -77,7 +77,7 @@ class Admission : private Sequences {
   }
 
   // False: the pages are not there yet.
-  BLINK_CALLED bool admit(uint32_t slot) {
+  BLINK_FN bool admit(uint32_t slot) {
     blink_request& r = c_.requests[slot];
     const uint32_t i = r.sequence_index;
     const PrefixMatch match = prefix_.match(i);

@@ -56,7 +56,7 @@ class Intake : private Tables {
   }
 
   // True if the ring had better be looked at again before the next step is planned.
-  BLINK_CALLED bool observe() {
+  BLINK_FN bool observe() {
     const bool busy = steps_.in_flight() != 0;
     if (busy && clock_.now() - last_scan_ < c_.scan_interval_ns) return false;
     last_scan_ = clock_.now();

@@ -103,7 +103,7 @@ class Payloads : private Tables {
   }
 
   // Returns 0, kTorn, or the reason to refuse the request.
-  BLINK_CALLED uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
+  BLINK_FN uint32_t judge(const blink_request& r, const blink_descriptor& d, uint64_t found) const {
     if (replaced(r, d)) return BLINK_REASON_BAD_CHECKSUM;
     if (!readable(r, d) || ~low(found) != d.crc32c) return kTorn;
     if (high(found) & kBadPrompt) return BLINK_REASON_BAD_TOKEN;

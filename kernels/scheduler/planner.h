@@ -209,7 +209,7 @@ class Planner : private Sequences {
   // Packs chunks of prompts behind the sequences that decode until the step has `limit` tokens; admits waiting requests
   // to fill it, at most `room`. Clients take turns here too (S2): each one's oldest prompt comes before any one's
   // second, and so does the admission of a client that has none under way.
-  BLINK_CALLED StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
+  BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
     StepLoad load = {n_decode, n_decode, n_decode};
     room = Min()(room, c_.max_prefill_slots);  // those that await pages take no tokens, and a turn has to end (S10)
     uint32_t slots = n_decode + c_.max_prefill_slots;

@@ -51,7 +51,7 @@ class Preemption : private Sequences {
   // urgent, if its client has no place and the other's client has several. The one that gives way finds what was
   // computed for it in the prefix cache when it comes back; without one, it would begin anew, which costs more than the
   // wait. Nor does anybody give way while the next in line could not join for lack of pages. False: nobody gives way.
-  BLINK_CALLED bool give_place() {
+  BLINK_FN bool give_place() {
     auto wants_place = [&](uint64_t arrival) {
       if (arrival == kNone) return false;
       if (!clients_.places_of(c_.requests[arrival_slot(arrival)].client)) return true;

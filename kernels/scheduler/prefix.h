@@ -121,7 +121,7 @@ class PrefixCache : private Sequences {
   }
 
   // Links the pages of a prompt that step `id` fills.
-  BLINK_CALLED void link_prompt(uint32_t i, uint64_t id) {
+  BLINK_FN void link_prompt(uint32_t i, uint64_t id) {
     blink_sequence& sequence = c_.sequences[i];
     const uint32_t end = sequence.fed / t_.page_size;
     if (!c_.prefix_cache || sequence.n_linked >= end) return;
@@ -170,7 +170,7 @@ class PrefixCache : private Sequences {
   }
 
   // Links the pages that decoding has filled up to the last step that was committed, one of each sequence at a time.
-  BLINK_CALLED void link_filled() {
+  BLINK_FN void link_filled() {
     const uint64_t began = p_.thread() == 0 ? p_.now() : 0;
     for (uint32_t base = 0; base < t_.n_sequences;) {
       const uint32_t i = base + p_.thread();

@@ -87,8 +87,9 @@ def measure(backend: Backend, batch: int, context: int, tokens: int) -> dict[str
 
 def turn_times(backend: Backend, last: int) -> dict[str, float]:
     """Medians of the last 1,000 steps: from the end of a step until the scheduler sees it; from there until
-    it has chosen the next one's drafts, and until it has launched that; and until that begins. Negative where
-    it was launched before."""
+    it has chosen the next one's drafts, if it chooses any, and until it has launched that; and until that
+    begins. Negative where it was launched before.
+    """
     trace = backend.setup.trace()
     trace = trace[(trace["id"] > last - 1000) & (trace["id"] <= last)]
     before, after = trace[:-1], trace[1:]
@@ -98,12 +99,14 @@ def turn_times(backend: Backend, last: int) -> dict[str, float]:
     def median(begin: Any, end: Any) -> float:
         return float(np.median(end.astype(np.int64) - begin.astype(np.int64))) / 1e3
 
-    return {
+    found = {
         "seen_us": median(before["done_ns"], before["seen_ns"]),
-        "chosen_us": median(before["seen_ns"], after["chosen_ns"]),
         "launched_us": median(before["seen_ns"], after["launched_ns"]),
         "begun_us": median(after["launched_ns"], after["start_ns"]),
     }
+    if after["chosen_ns"].all():
+        found["chosen_us"] = median(before["seen_ns"], after["chosen_ns"])
+    return found
 
 
 def wait_for(backend: Backend, tokens: int, batch: int) -> None:
