@@ -8,7 +8,8 @@ import numpy as np
 MEGAKERNEL_SHARED_BYTES = 231424
 MEGAKERNEL_TOKENS = 8
 STAGE_CHUNKS = 8
-MEGAKERNEL_LAYOUT_HASH = 0xe8b2241df1c3d08c
+CODE_STAGE_CHUNKS = 5
+MEGAKERNEL_LAYOUT_HASH = 0x5283f2c4a8606a5c
 
 
 TensorMap = np.dtype({
@@ -19,9 +20,9 @@ TensorMap = np.dtype({
 })
 
 MegakernelModel = np.dtype({
-    "names": ["maps", "embed", "norms", "head_norms", "weight_scales", "rope", "cache", "cache_bytes", "cache_maps", "cache_scales", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "head_chunks", "attention_chunks", "intermediate_chunks", "norm_eps"],
-    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4"],
-    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120],
+    "names": ["maps", "embed", "norms", "head_norms", "weight_scales", "rope", "cache", "cache_bytes", "cache_maps", "cache_scales", "n_layers", "hidden", "n_heads", "n_kv_heads", "intermediate", "vocab_size", "hidden_chunks", "head_chunks", "attention_chunks", "intermediate_chunks", "norm_eps", "scale_bytes"],
+    "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4", "<u4"],
+    "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124],
     "itemsize": 128,
 })
 

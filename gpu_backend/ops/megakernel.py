@@ -13,7 +13,12 @@ from gpu_backend.kernel_abi.decode_unit import MIN_SPLIT_KEYS
 from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
-from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
+from gpu_backend.megakernel_abi import (
+    CODE_STAGE_CHUNKS,
+    MEGAKERNEL_SHARED_BYTES,
+    MEGAKERNEL_TOKENS,
+    STAGE_CHUNKS,
+)
 from gpu_backend.models.quantization import Form, GroupForm, ScaleForm
 from gpu_backend.ops.attention import cache_type
 from gpu_backend.ops.exchange import (
@@ -27,11 +32,11 @@ from gpu_backend.ops.gpu import Target
 from gpu_backend.ops.launch import FromStep, Inside, Launch, Struct
 from gpu_backend.ops.matrix import Buffer
 from gpu_backend.ops.operations import DecodeModel
-from gpu_backend.ops.weights import SCALE_FORMS
+from gpu_backend.ops.weights import form_name, scales_of
 
 MEGAKERNEL_HEAD_DIMS = (64, 128)
 MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the residual: one for each warp
-# The k of one chunk for each warp of a block; it divides every matrix's columns.
+# The k of one chunk for each warp of a block, in words; it divides every matrix's.
 MEGAKERNEL_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK
 MEGAKERNEL_FEWEST_CHUNKS = 6  # of a stage, if a warp has so many: with 5 SkinnyGemm is faster by 17 %
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
@@ -45,16 +50,27 @@ def megakernel_blocks(op: DecodeModel, target: Target) -> int:
     return min(target.blocks, least // MEGAKERNEL_TILE)
 
 
-def words(columns: int, form: Form | None) -> int:
-    """The columns of a matrix as the kernel counts them: halves, or pairs of elements of fp8."""
-    return columns if form is None else columns // 2
+def word_columns(form: Form | None) -> int:
+    """Columns of a matrix in a word of 16 bits, by which the kernel counts them."""
+    if isinstance(form, GroupForm):
+        return 4
+    return 1 if form is None else 2
 
 
-def stage_chunks(n_in: int) -> int:
-    """Chunks of a row of w that a warp's stage brings, of n_in words: the most that divide the warp's share
-    of the row."""
-    share = n_in // MEGAKERNEL_SLICE
+def stage_chunks(columns: int, form: Form | None = None) -> int:
+    """Chunks of a row of w that a warp's stage brings: the most that divide the warp's share of the row. Of
+    codes, as many as the fewest stages need that bring the share; the last one may have fewer."""
+    share = columns // word_columns(form) // MEGAKERNEL_SLICE
+    if isinstance(form, GroupForm):
+        return ceil_div(share, ceil_div(share, CODE_STAGE_CHUNKS))
     return next(n for n in range(STAGE_CHUNKS, 0, -1) if share % n == 0)
+
+
+def chunk_scale_bytes(form: Form | None) -> int:
+    """Those of a row's scales for a chunk of codes; 0 without codes."""
+    if not isinstance(form, GroupForm):
+        return 0
+    return scales_of(form, 1, GEMV_CHUNK * word_columns(form), 0).n_bytes
 
 
 def decode_splits(op: DecodeModel, target: Target) -> int:
@@ -85,15 +101,13 @@ class Megakernel:
                 f"head_dim is {op.heads.dim}, it must be one of {', '.join(map(str, MEGAKERNEL_HEAD_DIMS))}"
             )
         form = op.weight_scales
-        if isinstance(form, GroupForm):
-            return "its matrices are of halves or of fp8, not of codes of four bits"
         if form is ScaleForm.BLOCK:
             return "it scales the sums of whole rows of fp8 weights, not of blocks"
-        grain = MEGAKERNEL_SLICE if form is None else 2 * MEGAKERNEL_SLICE
+        grain = MEGAKERNEL_SLICE * word_columns(form)
         if any(n % grain for n in columns):
             return f"the matrices' columns are {columns}, not all multiples of {grain}"
-        rows = [words(n, form) for n in columns]
-        if any(stage_chunks(n) < min(MEGAKERNEL_FEWEST_CHUNKS, n // MEGAKERNEL_SLICE) for n in rows):
+        fewest = 1 if isinstance(form, GroupForm) else MEGAKERNEL_FEWEST_CHUNKS  # small ones go in pairs
+        if any(stage_chunks(n, form) < min(fewest, n // grain) for n in columns):
             return f"of {columns} columns, stages would be too small to keep the memory busy"
         if op.logits.columns % MEGAKERNEL_TILE:
             return f"the vocabulary is {op.logits.columns}, no multiple of {MEGAKERNEL_TILE}"
@@ -104,8 +118,8 @@ class Megakernel:
     def launches(self, op: DecodeModel, target: Target) -> list[Launch]:
         sizes = f"{op.element.cpp}, {op.heads.dim}, {megakernel_group(op.heads)}"
         instance = f"{sizes}{cache_type(op.cached)}"
-        if isinstance(op.weight_scales, ScaleForm):
-            instance = f"{sizes}, {op.cached.cpp}, {SCALE_FORMS[op.weight_scales]}"
+        if op.weight_scales is not None:
+            instance = f"{sizes}, {op.cached.cpp}, {form_name(op.weight_scales)}"
         blocks = megakernel_blocks(op, target)
         operands = (
             FromStep.STEP_SET,

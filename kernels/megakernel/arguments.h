@@ -1,5 +1,6 @@
 /* What the megakernel is told once, at capture: the model and the buffers that it works on, all in device
- * memory. Matrices are row-major [out][in] in the engine's half type, or those of layers in fp8 with scales by row.
+ * memory. Matrices are row-major [out][in] in the engine's half type, or those of layers in fp8 with scales by row, or
+ * in codes of four bits (../primitives/codes.h).
  */
 #ifndef BLINK_MEGAKERNEL_ARGUMENTS_H
 #define BLINK_MEGAKERNEL_ARGUMENTS_H
@@ -11,16 +12,20 @@
 #define BLINK_MEGAKERNEL_SHARED_BYTES 231424 /* of a block: 226 KiB, which leaves room for the next step's gate */
 
 #define BLINK_MEGAKERNEL_TOKENS 8 /* of a step at most */
-#define BLINK_STAGE_CHUNKS 8      /* most chunks of k, of 32, in a stage of the weight stream */
+#define BLINK_STAGE_CHUNKS 8      /* most chunks of k, of 32 words, in a stage of the weight stream */
+#define BLINK_CODE_STAGE_CHUNKS 5 /* of codes, which have four columns a word: a lane has no registers for more x */
 
 /* How bulk copies read a matrix [n_out][n_in]: in boxes of 16 rows (weight_stream_sm90.h) and as many chunks of k as a
- * stage has. A matrix in fp8 is one of words of 16 bits, half as many as it has columns. */
+ * stage has. A matrix in fp8 is one of words of 16 bits, half as many as it has columns, and one of codes of a quarter
+ * as many. Scales of codes are words, too: their boxes have those of a stage's chunks, and what is missing to a
+ * multiple of 16 bytes. */
 struct blink_tensor_map {
   uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
 };
 
 struct blink_megakernel_model {
-  const struct blink_tensor_map* maps; /* [4 n_layers + 1]: of each layer qkv, o, gate_up, down; the head */
+  const struct blink_tensor_map* maps; /* [4 n_layers + 1]: of each layer qkv, o, gate_up, down; the head. Behind them,
+                                          of codes, [4 n_layers] of their scales */
   const void* embed;                   /* [vocab][hidden] */
   const void* norms;                   /* [2 n_layers + 1][hidden / 16][8][2]: of each layer the input's and the one
                                           after attention, then the head's; elements 8 apart in a tile are neighbours */
@@ -37,12 +42,14 @@ struct blink_megakernel_model {
   uint32_t n_kv_heads;
   uint32_t intermediate;
   uint32_t vocab_size;
-  /* The chunks of k in a stage, for matrices with this many columns: they divide the eighth of k that a warp has. */
+  /* The chunks of k in a stage, for matrices with this many columns: they divide the eighth of k that a warp has. Of
+   * codes they need not; the last stage of a row then has fewer. */
   uint32_t hidden_chunks;    /* of layers */
   uint32_t head_chunks;      /* of the head, whose elements are as wide as those of hidden_chunks or wider */
   uint32_t attention_chunks; /* n_heads * head_dim */
   uint32_t intermediate_chunks;
   float norm_eps;
+  uint32_t scale_bytes; /* of codes: those of a row's scales for a chunk */
 };
 
 /* T is BLINK_MEGAKERNEL_TOKENS; buffers that other kernels use too may have more.

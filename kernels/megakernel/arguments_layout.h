@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MEGAKERNEL_LAYOUT_HASH 0xe8b2241df1c3d08cull
+#define BLINK_MEGAKERNEL_LAYOUT_HASH 0x5283f2c4a8606a5cull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -31,6 +31,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, head_chunks) == 1
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, attention_chunks) == 112, "blink_megakernel_model.attention_chunks");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, intermediate_chunks) == 116, "blink_megakernel_model.intermediate_chunks");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, norm_eps) == 120, "blink_megakernel_model.norm_eps");
+BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_model, scale_bytes) == 124, "blink_megakernel_model.scale_bytes");
 BLINK_ASSERT(sizeof(struct blink_megakernel_buffers) == 88, "blink_megakernel_buffers");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, squares) == 0, "blink_megakernel_buffers.squares");
 BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, normed) == 8, "blink_megakernel_buffers.normed");
@@ -69,6 +70,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_megakernel_buffers, max_splits) == 
   X(blink_megakernel_model, attention_chunks) \
   X(blink_megakernel_model, intermediate_chunks) \
   X(blink_megakernel_model, norm_eps) \
+  X(blink_megakernel_model, scale_bytes) \
   X(blink_megakernel_buffers, squares) \
   X(blink_megakernel_buffers, normed) \
   X(blink_megakernel_buffers, qkv) \

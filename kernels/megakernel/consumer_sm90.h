@@ -177,7 +177,7 @@ class Megakernel {
 
     __device__ __forceinline__ void request_scales(uint32_t pass) {
       const uint32_t tile = pass + threadIdx.x / 32;
-      if (Form != kUnscaled && output != kToLogits && tile < tiles.count)
+      if (Form == kScaleByRow && output != kToLogits && tile < tiles.count)
         megakernel.request_row_scales(i, tiles.index(tile), scales);
     }
     __device__ __forceinline__ void request() {
@@ -201,7 +201,7 @@ class Megakernel {
     }
     __device__ __forceinline__ void put(uint32_t tile, float4 sum) {
       const uint32_t index = tiles.index(tile);
-      if (Form != kUnscaled && output != kToLogits)
+      if (Form == kScaleByRow && output != kToLogits)
         sum = make_float4(sum.x * scales.low, sum.y * scales.low, sum.z * scales.high, sum.w * scales.high);
       if (output != kToResidual) {
         megakernel.put(output, i / 4, index, tile_token(), sum.x * by[0], sum.z * by[0]);

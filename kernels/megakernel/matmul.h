@@ -44,7 +44,7 @@ struct MatmulInput {
 /* The elements of x that one lane needs for a stage. */
 template <ScaleForm Form>
 struct StageRows {
-  StageVectors<Form> x[kStageChunks];
+  StageVectors<Form> x[kStageChunks<Form>];
 
   /* Requests them, from the warp's k + done on, the second half only for a stage that has it. In place of a token that
    * does not exist the last one is loaded, and in place of a chunk, too: a branch for each would make the loads wait
@@ -52,14 +52,15 @@ struct StageRows {
   template <typename Half>
   __device__ __forceinline__ void load(const MatmulInput<Half>& input, const BlockTiles& tiles, uint32_t done) {
     const uint4* from = first(input, tiles, done);
+    const uint32_t last = tiles.chunks(done) - 1;
 #pragma unroll
-    for (uint32_t i = 0; i < kVectors / 2; ++i) vector(i) = load_relaxed(at(from, tiles, i));
+    for (uint32_t i = 0; i < kFirst; ++i) vector(i) = load_relaxed(at(from, last, i));
     if (tiles.fills_half()) {
 #pragma unroll
-      for (uint32_t i = kVectors / 2; i < kVectors; ++i) vector(i) = make_uint4(1, 1, 1, 1); /* not missing */
+      for (uint32_t i = kFirst; i < kVectors; ++i) vector(i) = make_uint4(1, 1, 1, 1); /* not missing */
     } else {
 #pragma unroll
-      for (uint32_t i = kVectors / 2; i < kVectors; ++i) vector(i) = load_relaxed(at(from, tiles, i));
+      for (uint32_t i = kFirst; i < kVectors; ++i) vector(i) = load_relaxed(at(from, last, i));
     }
   }
   /* Waits for what had not been written when it was requested. */
@@ -67,6 +68,7 @@ struct StageRows {
   __device__ __forceinline__ void complete(const MatmulInput<Half>& input, const BlockTiles& tiles, uint32_t done) {
     if (input.n_tokens == 0) return;
     const uint4* from = first(input, tiles, done);
+    const uint32_t last = tiles.chunks(done) - 1;
     for (Patience patience;; patience.spend()) {
       bool missing = false;
 #pragma unroll
@@ -74,12 +76,13 @@ struct StageRows {
       if (!missing) return;
 #pragma unroll
       for (uint32_t i = 0; i < kVectors; ++i)
-        if (is_missing(vector(i))) vector(i) = load_relaxed(at(from, tiles, i));
+        if (is_missing(vector(i))) vector(i) = load_relaxed(at(from, last, i));
     }
   }
 
  private:
-  static constexpr uint32_t kOfChunk = kLaneVectors<Form>, kVectors = kStageChunks * kOfChunk;
+  static constexpr uint32_t kOfChunk = kLaneVectors<Form>, kVectors = kStageChunks<Form> * kOfChunk;
+  static constexpr uint32_t kFirst = BLINK_STAGE_CHUNKS / 2 * kOfChunk; /* of the first half of a stage */
 
   __device__ __forceinline__ uint4& vector(uint32_t i) { return x[i / kOfChunk].of[0][i % kOfChunk]; }
   template <typename Half>
@@ -89,8 +92,8 @@ struct StageRows {
     const uint32_t chunk = (tiles.first_k(threadIdx.x / 32) + done) / kGemvChunk;
     return opaque(reinterpret_cast<const uint4*>(input.x) + InputOrder<Form>::vector(chunk, 0, existing));
   }
-  static __device__ __forceinline__ const uint4* at(const uint4* first, const BlockTiles& tiles, uint32_t i) {
-    return first + InputOrder<Form>::vector(min(i / kOfChunk, tiles.stage_chunks - 1), i % kOfChunk, 0);
+  static __device__ __forceinline__ const uint4* at(const uint4* first, uint32_t last, uint32_t i) {
+    return first + InputOrder<Form>::vector(min(i / kOfChunk, last), i % kOfChunk, 0);
   }
 };
 
@@ -120,11 +123,11 @@ __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const Block
       for (uint32_t t = 0; t < n;) {
         const char* stage = stream.wait();
 #pragma unroll 1
-        for (const uint32_t end = min(n, t + tiles.stage_tiles()); t < end; ++t, stage += tiles.stage_bytes()) {
+        for (const uint32_t end = min(n, t + tiles.stage_tiles()); t < end; ++t, stage += tiles.tile_bytes()) {
           float4& sum = sums.part[t][warp][lane];
           float acc[4] = {};
           if (done) acc[0] = sum.x, acc[1] = sum.y, acc[2] = sum.z, acc[3] = sum.w;
-          stream.template add<Form>(stage, acc, now.x, tiles.stage_chunks);
+          stream.template add<Form>(stage, acc, now.x, tiles, tiles.chunks(done));
           sum = make_float4(acc[0], acc[1], acc[2], acc[3]);
         }
         stream.release();

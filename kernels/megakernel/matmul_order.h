@@ -31,11 +31,15 @@ struct MatmulOrder {
                             : from_residual              ? model.hidden_chunks
                             : from_attention             ? model.attention_chunks
                                                          : model.intermediate_chunks;
+    constexpr uint32_t kWord = kIsCodes<Form> ? 4 : kIsFp8<Form> ? 2 : 1; /* columns */
     const uint32_t n_out = to == kToLogits    ? model.vocab_size
                            : to == kToQkv     ? qkv_rows()
                            : to == kToProduct ? 2 * model.intermediate
                                               : model.hidden;
-    return {model.maps + i, is_half ? n_in : n_in / 2, n_out, chunks, to == kToProduct, to == kToResidual ? 0 : i};
+    BlockTiles tiles(model.maps + i, is_half ? n_in : n_in / kWord, n_out, chunks, to == kToProduct,
+                     to == kToResidual ? 0 : i);
+    if (kIsCodes<Form> && !is_half) tiles.scales = {model.maps + count() + i, model.scale_bytes};
+    return tiles;
   }
 };
 

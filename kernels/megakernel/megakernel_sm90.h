@@ -45,7 +45,7 @@ static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * kMegakernelRegi
 /* grid (resident at once, and no more than the smallest matrix has tiles: E9, E10), block (kMegakernelBlock),
  * sizeof(Megakernel::Shared) of dynamic shared memory. hidden, heads * HeadDim and intermediate are multiples of 256
  * words, the vocabulary of 16; a block has at most kPassTiles tiles of hidden. Cache: the elements of keys and values.
- * Form: of the scales of the layers' matrices, kScaleByRow or, of halves, kUnscaled. */
+ * Form: of the layers' matrices. */
 template <typename Half, int HeadDim, int Group, typename Cache = Half, ScaleForm Form = kUnscaled>
 __global__ void __maxnreg__(kMegakernelRegisters)
     megakernel_kernel(const __grid_constant__ struct blink_step_set set,

@@ -89,7 +89,8 @@ class KvProducer {
   uint32_t unit_ = 0, key_ = 0, end_ = 0, page_[kTiles] = {}; /* what is requested next */
 };
 
-/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way. It polls its barriers instead
+/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way, or two of
+ * codes that are small. It polls its barriers instead
  * of blocking on them, since the threads that serve the other warps are in the same warp. */
 template <typename Cache, int HeadDim, int Group, ScaleForm Form>
 class StageProducer {
@@ -101,9 +102,10 @@ class StageProducer {
 
   __device__ __forceinline__ void run() {
     /* Before the first phase of a barrier, that of parity 1 is complete. */
-    PipelineState last = {kStages - 1, 1}, to;
+    PipelineState before = {kStages - 2, 1}, last = {kStages - 1, 1}, to;
     while (matrix_ < order_.count()) {
-      if (!barrier_test(&pipelines_.full[warp_][last.index], last.phase) ||
+      const PipelineState& awaited = two_under_way() ? before : last;
+      if (!barrier_test(&pipelines_.full[warp_][awaited.index], awaited.phase) ||
           !barrier_test(&pipelines_.empty[warp_][to.index], to.phase ^ 1))
         continue;
       char* stage = pipelines_.stage[warp_][to.index];
@@ -112,17 +114,19 @@ class StageProducer {
         request_weights(stage, full);
       else
         keys_.request(matrix_ / 4, stage, full);
-      last = to;
+      before = last, last = to;
       to.next(kStages);
     }
   }
 
  private:
+  /* Whether the next stage may be requested while the one before is on its way. */
+  __device__ __forceinline__ bool two_under_way() const { return kIsCodes<Form> && keys_.ended() && tiles_.is_small(); }
   __device__ __forceinline__ void request_weights(char* stage, uint64_t* full) {
     const uint32_t end = min(kPassTiles, tiles_.count - pass_), n = min(tiles_.stage_tiles(), end - tile_);
-    barrier_expect(full, n * tiles_.stage_bytes());
+    barrier_expect(full, n * tiles_.tile_bytes());
 #pragma unroll 1
-    for (uint32_t i = 0; i < n; ++i) tiles_.copy(stage + i * tiles_.stage_bytes(), warp_, pass_ + tile_ + i, k_, full);
+    for (uint32_t i = 0; i < n; ++i) tiles_.copy(stage + i * tiles_.tile_bytes(), warp_, pass_ + tile_ + i, k_, full);
     tile_ += n;
     if (tile_ < end) return;
     tile_ = 0;

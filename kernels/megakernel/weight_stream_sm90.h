@@ -28,15 +28,24 @@ namespace blink {
 
 constexpr uint32_t kMegakernelWarps = 8, kMegakernelThreads = 32 * kMegakernelWarps;
 constexpr uint32_t kMegakernelBlock = kMegakernelThreads + 128; /* and a warpgroup, of which one warp copies */
-constexpr uint32_t kStageChunks = BLINK_STAGE_CHUNKS, kStageK = kStageChunks * kGemvChunk;
-constexpr uint32_t kStages = 3; /* of a warp */
+constexpr uint32_t kStageK = BLINK_STAGE_CHUNKS * kGemvChunk;
+template <ScaleForm Form>
+constexpr uint32_t kStageChunks = kIsCodes<Form> ? BLINK_CODE_STAGE_CHUNKS : BLINK_STAGE_CHUNKS; /* at most */
+constexpr uint32_t kStages = 3;                                                                  /* of a warp */
 constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK;
+constexpr uint32_t kSmallStageBytes = 6 * 1024; /* up to which two are requested at once */
 
 constexpr uint32_t kPassTiles = 8; /* the tiles whose sums a block accumulates at once */
 
 /* Tiles of keys and values that a stage brings. */
 template <typename Cache, int HeadDim>
 constexpr uint32_t kStageTiles = kStageBytes / kTileBytes<Cache, HeadDim>;
+
+/* The scales of a matrix of codes. */
+struct ScaleBoxes {
+  const void* map;
+  uint32_t chunk_bytes; /* of a row; 0 if the matrix is not of codes */
+};
 
 /* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
  * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
@@ -45,6 +54,7 @@ struct BlockTiles {
   uint32_t n_in, stage_chunks; /* k of a stage, in chunks: those of the map's boxes */
   uint32_t first, count;       /* every gridDim.x-th from `first` on */
   bool gate_up;
+  ScaleBoxes scales = {nullptr, 0};
 
   /* `turn` shifts which blocks have one tile fewer, so that over many matrices all blocks have the same work. */
   __device__ __forceinline__ BlockTiles(const void* tensor_map, uint32_t in, uint32_t out, uint32_t chunks,
@@ -61,14 +71,29 @@ struct BlockTiles {
   __device__ __forceinline__ uint32_t share() const { return n_in / kMegakernelWarps; } /* of k, a warp */
   __device__ __forceinline__ uint32_t first_k(uint32_t warp) const { return warp * share(); }
   __device__ __forceinline__ uint32_t stage_k() const { return stage_chunks * kGemvChunk; }
-  __device__ __forceinline__ uint32_t stage_bytes() const { return 2 * kGemvRows * stage_k(); } /* of a tile */
-  /* Whether a tile takes up half of a stage or less; then a stage has two. */
-  __device__ __forceinline__ bool fills_half() const { return 2 * stage_chunks <= kStageChunks; }
-  __device__ __forceinline__ uint32_t stage_tiles() const { return fills_half() ? 2 : 1; }
+  /* Those of the stage at the warp's k + done. Of codes, the last stage has fewer if they do not divide its share: its
+   * boxes reach into the columns of the next warp, or past the end of the rows, where zeros are. */
+  __device__ __forceinline__ uint32_t chunks(uint32_t done) const {
+    return scales.chunk_bytes ? min(stage_chunks, (share() - done) / kGemvChunk) : stage_chunks;
+  }
+  /* Of a row of a stage. */
+  __device__ __forceinline__ uint32_t scale_bytes() const { return (stage_chunks * scales.chunk_bytes + 15) / 16 * 16; }
+  /* What a stage has of a tile: weights, and behind them scales. */
+  __device__ __forceinline__ uint32_t weight_bytes() const { return 2 * kGemvRows * stage_k(); }
+  __device__ __forceinline__ uint32_t tile_bytes() const { return weight_bytes() + kGemvRows * scale_bytes(); }
+  /* Whether a tile's weights take up half of a stage or less; then a stage has two, if their scales have room. */
+  __device__ __forceinline__ bool fills_half() const { return 2 * stage_chunks <= BLINK_STAGE_CHUNKS; }
+  __device__ __forceinline__ uint32_t stage_tiles() const {
+    return fills_half() && (!scales.chunk_bytes || 2 * tile_bytes() <= kStageBytes) ? 2 : 1;
+  }
+  /* Whether one stage of each warp is too little to keep the memory busy. */
+  __device__ __forceinline__ bool is_small() const { return stage_tiles() * tile_bytes() <= kSmallStageBytes; }
   /* What a stage has of the block's tile `tile`, at the warp's k + done. */
   __device__ __forceinline__ void copy(char* to, uint32_t warp, uint32_t tile, uint32_t done, uint64_t* barrier) const {
-    const uint32_t at = index(tile);
-    copy_box(to, map, first_k(warp) + done, gate_up ? 8 * at : 0, gate_up ? 0 : 2 * at, barrier);
+    const uint32_t at = index(tile), k = first_k(warp) + done, y = gate_up ? 8 * at : 0, z = gate_up ? 0 : 2 * at;
+    copy_box(to, map, k, y, z, barrier);
+    if (scales.chunk_bytes)
+      copy_box(to + weight_bytes(), scales.map, k / kGemvChunk * scales.chunk_bytes / 2, y, z, barrier);
   }
 };
 
@@ -106,6 +131,35 @@ struct StageVectors {
   uint4 of[1][kLaneVectors<Form>];
 };
 
+/* A tile of codes in a stage, as a lane sees it: its part of rows lane / 4 and + 8. */
+template <ScaleForm Form>
+class CodeTile {
+ public:
+  __device__ __forceinline__ CodeTile(const char* tile, const BlockTiles& tiles)
+      : row_bytes_(2 * tiles.stage_k()), scale_bytes_(tiles.scale_bytes()), chunk_bytes_(tiles.scales.chunk_bytes) {
+    const uint32_t row = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
+    const uint32_t unit = Form == kFp4By32 ? quarter : quarter * chunk_bytes_ / 16 * 4; /* of a chunk's scales */
+    codes_ = tile + row * row_bytes_ + quarter * 16;
+    scales_ = tile + tiles.weight_bytes() + row * scale_bytes_ + unit;
+  }
+
+  __device__ __forceinline__ LaneChunk<Form> load(uint32_t chunk) const {
+    const char *const codes = codes_ + 2 * kGemvChunk * chunk, *const scales = scales_ + chunk * chunk_bytes_;
+    LaneChunk<Form> of;
+    of.low = *reinterpret_cast<const uint4*>(codes);
+    of.high = *reinterpret_cast<const uint4*>(codes + 8 * row_bytes_);
+    of.low_scale = *reinterpret_cast<const Unit*>(scales);
+    of.high_scale = *reinterpret_cast<const Unit*>(scales + 8 * scale_bytes_);
+    return of;
+  }
+
+ private:
+  using Unit = typename CodeUnit<Form>::Type;
+
+  const char *codes_, *scales_;
+  uint32_t row_bytes_, scale_bytes_, chunk_bytes_;
+};
+
 /* The consumer side of a warp's pipeline. */
 template <typename Half>
 class WeightStream {
@@ -127,10 +181,13 @@ class WeightStream {
   /* acc += a tile's weights, which a stage has brought, times x, where x[c] is token lane / 4 at what the lane has of
    * the stage's chunk c: words 8 (lane % 4) and the next seven. */
   template <ScaleForm Form>
-  __device__ __forceinline__ void add(const char* tile, float (&acc)[4], const StageVectors<Form> (&x)[kStageChunks],
+  __device__ __forceinline__ void add(const char* tile, float (&acc)[4],
+                                      const StageVectors<Form> (&x)[kStageChunks<Form>], const BlockTiles& tiles,
                                       uint32_t n_chunks) const {
-    if (n_chunks == kStageChunks)
-      add_chunks<Form, true>(tile, acc, x, kStageChunks);
+    if constexpr (kIsCodes<Form>)
+      add_codes<Form>({tile, tiles}, acc, x, n_chunks);
+    else if (n_chunks == kStageChunks<Form>)
+      add_chunks<Form, true>(tile, acc, x, kStageChunks<Form>);
     else
       add_chunks<Form, false>(tile, acc, x, n_chunks);
   }
@@ -142,15 +199,16 @@ class WeightStream {
    * of a full stage start at the same bank, so odd rows load each pair of chunks the other way round. */
   template <ScaleForm Form, bool Full>
   __device__ __forceinline__ void add_chunks(const char* tile, float (&acc)[4],
-                                             const StageVectors<Form> (&x)[kStageChunks], uint32_t n_chunks) const {
+                                             const StageVectors<Form> (&x)[kStageChunks<Form>],
+                                             uint32_t n_chunks) const {
     const uint32_t lane = threadIdx.x % 32, row_bytes = 2 * kGemvChunk * n_chunks;
     const char* low = tile + lane / 4 * row_bytes + lane % 4 * 16;
     const char* high = low + 8 * row_bytes;
-    constexpr uint32_t kTogether = Form == kUnscaled ? kStageChunks / 2 : 2;
+    constexpr uint32_t kTogether = Form == kUnscaled ? kStageChunks<Form> / 2 : 2;
     const bool swap = Full && lane / 4 % 2;
     float other[4] = {};
 #pragma unroll
-    for (uint32_t first = 0; first < kStageChunks; first += kTogether) {
+    for (uint32_t first = 0; first < kStageChunks<Form>; first += kTogether) {
       if (!Full && Form != kUnscaled && first >= n_chunks) break;
       LaneChunk<Form> chunk[kTogether] = {};
 #pragma unroll
@@ -167,6 +225,24 @@ class WeightStream {
         multiply_chunk<Half, Form, 1>(&acc, chunk[c], x[first + c].of);
         multiply_chunk<Half, Form, 1>(&other, chunk[c + 1], x[first + c + 1].of);
       }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) acc[e] += other[e];
+  }
+
+  /* Of codes: each chunk is loaded while the one before it is multiplied. */
+  template <ScaleForm Form>
+  __device__ __forceinline__ void add_codes(const CodeTile<Form>& tile, float (&acc)[4],
+                                            const StageVectors<Form> (&x)[kStageChunks<Form>],
+                                            uint32_t n_chunks) const {
+    float other[4] = {};
+    LaneChunk<Form> next = tile.load(0);
+#pragma unroll
+    for (uint32_t c = 0; c < kStageChunks<Form>; ++c) {
+      const LaneChunk<Form> now = next;
+      if (c + 1 < n_chunks) next = tile.load(c + 1);
+      multiply_chunk<Half, Form, 1>(c % 2 ? &other : &acc, now, x[c].of);
+      if (c + 1 >= n_chunks) break;
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) acc[e] += other[e];

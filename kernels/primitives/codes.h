@@ -44,6 +44,16 @@ struct CodeMatrix {
 
 constexpr uint32_t kCodeGroup = 32; /* columns whose order is their own */
 
+/* How memory has the scale of a unit. */
+template <ScaleForm Form>
+struct CodeUnit {
+  using Type = uint32_t;
+};
+template <>
+struct CodeUnit<kFp4By32> {
+  using Type = uint8_t;
+};
+
 /* Where codes lie; counts and differences are even numbers of codes. */
 struct CodePointer {
   const uint8_t* at;

@@ -17,14 +17,23 @@ import transformers
 from fourbit_checkpoint import FOUR_BITS, pack_files
 from native_rig import NativeRig, Reference, make_limits, sharpen_routers
 from safetensors.torch import save_file
-from test_fp8_logits import CONFIGS
+from test_fp8_logits import COMMON, CONFIGS
 
+from gpu_backend.abi import StepKind
 from gpu_backend.cuda.driver import Device
+from gpu_backend.engines.base import Shape
+from gpu_backend.engines.native.lowering import lower_step
 from gpu_backend.engines.native.weights import RandomWeights
 from gpu_backend.models.quantization import Codes, GroupForm
 from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 
+DECODER = "llama-decoder"  # the decode megakernel serves up to 8 rows, with stages of which one is not full
+SIZES = {"vocab_size": 1008, "hidden_size": 1024, "intermediate_size": 7168, "num_key_value_heads": 4}
+MODELS = {
+    **CONFIGS,
+    DECODER: lambda: transformers.LlamaConfig(**{**COMMON, **SIZES}, num_attention_heads=16, head_dim=64),
+}
 LAYOUTS = ["awq", "gptq", "packed-rows", "nvfp4", "mxfp4-packed"]
 FORMS = [GroupForm(Codes.INT4, 128), GroupForm(Codes.E2M1, 32), GroupForm(Codes.E2M1, 16)]
 
@@ -39,7 +48,7 @@ def device() -> Iterator[Device]:
 def make_checkpoint(directory: Path, name: str, layout: str) -> None:
     """In `directory` what is served, and in its folder plain the same values."""
     torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), dtype=torch.bfloat16)
+    model = transformers.AutoModelForCausalLM.from_config(MODELS[name](), dtype=torch.bfloat16)
     sharpen_routers(model)
     model.save_pretrained(directory)
     model.save_pretrained(directory / "plain")
@@ -48,7 +57,7 @@ def make_checkpoint(directory: Path, name: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", MODELS)
 def test_prompts_decode_and_mixed_steps(name: str, layout: str, device: Device, tmp_path: Path) -> None:
     """Of few rows, whose weights are converted in registers, and of many, for which they are unpacked."""
     make_checkpoint(tmp_path, name, layout)
@@ -64,19 +73,39 @@ def test_prompts_decode_and_mixed_steps(name: str, layout: str, device: Device, 
         rig.decode(rows)
     for first in (4, 12, 20):
         rig.prefill([(row, 0, 9) for row in range(first, first + 8) if row in lengths])
-    rig.decode(list(range(23)))
+    for n in (5, 8, 23):
+        rig.decode(list(range(n)))
     rig.driver.start(23, [rng.randrange(1000) for _ in range(150)])
     rig.mixed([0, 1, 2], [(23, 0, 150)])
     Reference(tmp_path / "plain", torch.bfloat16).check(rig)
     rig.close()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_steps_of_few_rows_are_one_kernel(layout: str, device: Device, tmp_path: Path) -> None:
+    """Of the model that is there for it; and the same bits alone and among other rows (E11)."""
+    make_checkpoint(tmp_path, DECODER, layout)
+    logits = []
+    for others in (3, 5):
+        rig = NativeRig(device, read_model(tmp_path), Checkpoint(tmp_path), make_limits())
+        step = lower_step(rig.engine.model, Shape(StepKind.DECODE, 8, 8))
+        assert [choice.name for choice in step] == ["gate", "megakernel", "sample"]
+        for row in range(8):
+            rng = random.Random(row if row < 4 else others * row)
+            rig.driver.start(row, [rng.randrange(1000) for _ in range(20)])
+            rig.prefill([(row, 0, 20)])
+        rig.driver.decode(list(range(8)))
+        logits.append(rig.engine.logits(8)[:4])
+        rig.close()
+    np.testing.assert_array_equal(logits[0], logits[1])
+
+
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", MODELS)
 def test_random_weights_compute_finite_logits(
     name: str, form: GroupForm, device: Device, tmp_path: Path
 ) -> None:
-    made = CONFIGS[name]()
+    made = MODELS[name]()
     made.architectures = [type(made).__name__.replace("Config", "ForCausalLM")]
     made.save_pretrained(tmp_path)
     rig = NativeRig(device, read_model(tmp_path, form), RandomWeights(1), make_limits())

@@ -10,7 +10,7 @@ from reference_ops import NO_GROWTH, SILU, Floats, StepData, call, rope_table
 from weights import weights
 
 from gpu_backend.models.fp8 import from_fp8, to_fp8
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Form
 
 CELLS, VOCAB, LAYERS = 11520, 640, 3
 MATRICES = ("qkv", "o", "gate_up", "down")
@@ -30,10 +30,10 @@ class Model:
         normed: bool,
         page_size: int,
         scales: tuple[float, float] = HALVES,
-        form: ScaleForm | None = None,
+        form: Form | None = None,
     ):
         self.hidden, self.heads, self.kv_heads, self.head_dim = hidden, heads, kv_heads, head_dim
-        self.intermediate = intermediate
+        self.intermediate, self.form = intermediate, form
         shapes: dict[str, tuple[int, ...]] = {
             "input_norm": (hidden,),
             "qkv": ((heads + 2 * kv_heads) * head_dim, hidden),

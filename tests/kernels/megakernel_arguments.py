@@ -11,18 +11,34 @@ from numpy.typing import NDArray
 from test_attention_device import cache_map
 
 from gpu_backend import megakernel_abi
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.native.megakernel_model import pair_tiles
-from gpu_backend.ops.megakernel import stage_chunks
+from gpu_backend.models.quantization import GroupForm, ScaleForm
+from gpu_backend.ops.megakernel import chunk_scale_bytes, stage_chunks
 
 
-def tensor_map(matrix: NDArray[Any], is_gate_up: bool) -> NDArray[np.uint64]:
+def tensor_map(matrix: NDArray[Any], is_gate_up: bool, box_bytes: int) -> NDArray[np.uint64]:
     """A tensor map as the emulator takes it (emulated_ptx.h), of words of 16 bits."""
     matrix = matrix.view(np.uint16)
     rows, columns = matrix.shape
     record = np.zeros(16, np.uint64)
     height = rows // 2 if is_gate_up else 8
-    record[:5] = (matrix.ctypes.data, height, columns, 8, 32 * stage_chunks(columns))
+    record[:5] = (matrix.ctypes.data, height, columns, 8, ceil_div(box_bytes, 16) * 8)
     return record
+
+
+def tensor_maps(model: Model) -> NDArray[np.uint64]:
+    """Those of a step's matrices, and then of the scales of codes."""
+    form = model.form
+    matrices = [layer[name] for layer in model.matrices for name in MATRICES]
+    chunks = [stage_chunks(m.values.shape[1], form) for m in matrices]
+    maps = [tensor_map(m.stored, i % 4 == 2, 64 * chunks[i]) for i, m in enumerate(matrices)]
+    maps.append(tensor_map(model.head, False, 64 * stage_chunks(model.hidden)))
+    if isinstance(form, GroupForm):
+        scales = [m.scales for m in matrices if m.scales is not None]
+        size = chunk_scale_bytes(form)
+        maps += [tensor_map(s, i % 4 == 2, size * chunks[i]) for i, s in enumerate(scales)]
+    return np.array(maps)
 
 
 def cache_maps(model: Model) -> NDArray[np.uint64]:
@@ -41,15 +57,14 @@ class Decoder:
         norms = [layer[name] for layer in model.layers for name in ("input_norm", "post_norm")]
         head_norms = [layer[name] for layer in model.layers for name in model.norms]
         matrices = [layer[name] for layer in model.matrices for name in MATRICES]
-        maps = [tensor_map(w, i % 4 == 2) for i, w in enumerate([*(m.stored for m in matrices), model.head])]
-        in_fp8 = matrices[0].scales is not None
+        in_fp8 = isinstance(model.form, ScaleForm)
         columns = (model.hidden, model.heads * model.head_dim, model.intermediate)
-        chunks = [stage_chunks(n // 2 if in_fp8 else n) for n in columns]
+        chunks = [stage_chunks(n, model.form) for n in columns]
         chunks.append(stage_chunks(model.hidden))
         places = np.array([m.scales.ctypes.data for m in matrices if m.scales is not None], np.uint64)
         self.model = self._record(
             megakernel_abi.MegakernelModel,
-            {"maps": np.array(maps), "embed": model.embed, "rope": model.rope, "cache": model.cache,
+            {"maps": tensor_maps(model), "embed": model.embed, "rope": model.rope, "cache": model.cache,
              "cache_maps": cache_maps(model),
              "norms": pair_tiles(np.array([*norms, model.final_norm]))}
             | ({"head_norms": np.array(head_norms)} if head_norms else {})
@@ -57,6 +72,7 @@ class Decoder:
             | ({"weight_scales": places} if in_fp8 else {}),
             {"n_layers": LAYERS, "hidden": model.hidden, "n_heads": model.heads, "n_kv_heads": model.kv_heads,
              "intermediate": model.intermediate, "vocab_size": VOCAB, "norm_eps": EPS,
+             "scale_bytes": chunk_scale_bytes(model.form),
              "cache_bytes": model.cache[0, 0].nbytes,
              **dict(zip(("hidden_chunks", "attention_chunks", "intermediate_chunks", "head_chunks"), chunks,
                         strict=True))},

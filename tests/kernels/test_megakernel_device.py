@@ -14,7 +14,7 @@ from halves import assert_close
 from megakernel_arguments import Decoder
 from reference_ops import StepData
 
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Codes, Form, GroupForm, ScaleForm
 
 Cases = dict[str, tuple[list[int], int, tuple[int, ...]]]
 CASES: Cases = {
@@ -40,6 +40,18 @@ FP8_CASES: Cases = {
     "many stages": ([65], 5, (512, 4, 2, 128, 5632)),
 }
 
+
+# With how the weights are stored. A warp's share of k is one chunk, or two; three, which are one stage; or
+# seven, of which the second stage has fewer.
+CODE_CASES: dict[str, tuple[GroupForm, tuple[list[int], int, tuple[int, ...]]]] = {
+    "int4 by 64": (GroupForm(Codes.INT4, 64), ([130], 9, (1024, 16, 4, 64, 2048))),
+    "int4 by 128": (GroupForm(Codes.INT4, 128), ([31, 200, 5], 12, (1024, 8, 2, 128, 3072))),
+    "int4 by 32": (GroupForm(Codes.INT4, 32), ([5, 300, 64, 63], 9, (1024, 16, 8, 64, 2048))),
+    "mxfp4": (GroupForm(Codes.E2M1, 32), ([5, 90, 64, 63, 1, 25, 130, 16], 9, (1024, 16, 8, 64, 3072))),
+    "nvfp4": (GroupForm(Codes.E2M1, 16), ([65], 8, (1024, 8, 2, 128, 2048))),
+    "uneven int4": (GroupForm(Codes.INT4, 64), ([31, 20], 16, (1024, 8, 2, 128, 7168))),
+    "uneven mxfp4": (GroupForm(Codes.E2M1, 32), ([31], 16, (1024, 8, 2, 128, 7168))),
+}
 
 # Whether heads are normed, and the cache's scales, or that it is of halves.
 CACHES = {
@@ -83,6 +95,23 @@ def test_weights_and_cache_in_fp8(emulate: Emulate) -> None:
     check_decoder(emulate, *FP8_CASES["one"], False, (0.75, 0.25), ScaleForm.ROW)
 
 
+@pytest.mark.parametrize(
+    ("form", "case"),
+    [pytest.param(*case, id=name, marks=slow_but(name == "int4 by 64")) for name, case in CODE_CASES.items()],
+)
+def test_weights_in_codes(
+    emulate: Emulate, form: GroupForm, case: tuple[list[int], int, tuple[int, ...]]
+) -> None:
+    """Of four bits; the head is of halves."""
+    check_decoder(emulate, *case, False, HALVES, form)
+
+
+@pytest.mark.slow
+def test_weights_in_codes_and_cache_in_fp8(emulate: Emulate) -> None:
+    form, case = CODE_CASES["nvfp4"]
+    check_decoder(emulate, *case, False, (0.75, 0.25), form)
+
+
 @pytest.mark.parametrize(("positions", "blocks", "sizes", "normed", "scales"), cases_and_caches())
 def test_decoder(
     emulate: Emulate,
@@ -105,7 +134,7 @@ def check_decoder(
     sizes: tuple[int, ...],
     normed: bool,
     scales: tuple[float, float],
-    form: ScaleForm | None = None,
+    form: Form | None = None,
 ) -> None:
     page_size = 32 if normed else 16
     rows, context = (11, 1024) if max(positions) < 1024 else (4, 2560)
@@ -129,7 +158,8 @@ def check_decoder(
     for _ in range(2):
         decoder = Decoder(model, 64, blocks)
         arguments = (arrays.step_set, arrays.tables, decoder.model, decoder.arguments)
-        emulate("megakernel", *arguments, model.head_dim, group, blocks)
+        kind = model.matrices[0]["qkv"].form
+        emulate("megakernel", *arguments, model.head_dim, group, kind, blocks)
         logits = decoder.buffers["logits"]
         assert_close(logits[: len(positions)], expected, 3e-2)
         assert np.isnan(logits[len(positions) :]).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.element import Element
@@ -12,10 +13,12 @@ from gpu_backend.engines.native.model import DeviceLayer, DeviceWeights
 from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
 from gpu_backend.megakernel_abi import MegakernelModel
 from gpu_backend.models.description import Model
+from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.matrix import KvCache, Matrix
-from gpu_backend.ops.megakernel import stage_chunks, words
+from gpu_backend.ops.megakernel import chunk_scale_bytes, stage_chunks, word_columns
 
 HALF_TILE = 8  # rows of a tile that lie together
+BOX_GRAIN = 16  # bytes: a row of a box is a multiple
 
 
 def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
@@ -29,10 +32,9 @@ def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory
     model["attention_chunks"] = _stage_chunks(layer.o)
     model["intermediate_chunks"] = _stage_chunks(layer.down)
     model["head_chunks"] = _stage_chunks(weights.head)
-    places = [
-        matrix.scales.address for layer in weights.layers for matrix in _matrices(layer) if matrix.scales
-    ]
-    if places:
+    model["scale_bytes"] = chunk_scale_bytes(layer.qkv.scale_form)
+    if layer.qkv.scale_form is ScaleForm.ROW:
+        places = [m.scales.address for layer in weights.layers for m in _matrices(layer) if m.scales]
         model["weight_scales"] = _upload(memory, np.array(places, np.uint64).tobytes())
     model["cache"], model["cache_bytes"], model["cache_maps"] = cache.address, cache.layer_bytes, cache.maps
     scales = [scale for layer in weights.layers for scale in (layer.kv_scales.key, layer.kv_scales.value)]
@@ -72,17 +74,32 @@ def _matrices(layer: DeviceLayer) -> tuple[Matrix, ...]:
 
 
 def _stage_chunks(matrix: Matrix) -> int:
-    return stage_chunks(words(matrix.columns, matrix.scale_form))
+    return stage_chunks(matrix.columns, matrix.scale_form)
 
 
 def _maps(weights: DeviceWeights) -> list[bytes]:
-    """A tensor map of every matrix in the order in which a step uses them."""
-    maps = [_map(m, m is layer.gate_up) for layer in weights.layers for m in _matrices(layer)]
-    return [*maps, _map(weights.head)]
+    """A tensor map of every matrix in the order in which a step uses them, then those of scales of codes."""
+    of_layers = [(m, m is layer.gate_up) for layer in weights.layers for m in _matrices(layer)]
+    maps = [_map(*matrix) for matrix in of_layers]
+    maps.append(_map(weights.head))
+    return maps + [_scale_map(*matrix) for matrix in of_layers if matrix[0].groups]
 
 
 def _map(matrix: Matrix, gate_up: bool = False) -> bytes:
+    words = matrix.columns // word_columns(matrix.scale_form)
+    return _tile_map(matrix, matrix.address, words, GEMV_CHUNK * _stage_chunks(matrix), gate_up)
+
+
+def _scale_map(matrix: Matrix, gate_up: bool) -> bytes:
+    """Those of codes, as words of 16 bits, with what is missing to what a box can have."""
+    assert matrix.scales
+    row_bytes = matrix.scales.n_bytes // matrix.rows
+    box_bytes = _stage_chunks(matrix) * chunk_scale_bytes(matrix.scale_form)
+    box_words = ceil_div(box_bytes, BOX_GRAIN) * BOX_GRAIN // 2
+    return _tile_map(matrix, matrix.scales.address, row_bytes // 2, box_words, gate_up)
+
+
+def _tile_map(matrix: Matrix, address: int, words: int, box_words: int, gate_up: bool) -> bytes:
     """Boxes of two times eight rows: neighbours, or of the gate's and the up projection's halves."""
-    height, columns = matrix.rows // 2 if gate_up else HALF_TILE, words(matrix.columns, matrix.scale_form)
-    shape = (matrix.rows // height, height, columns)
-    return tensor_map(matrix.address, shape, (2, HALF_TILE, GEMV_CHUNK * _stage_chunks(matrix)))
+    height = matrix.rows // 2 if gate_up else HALF_TILE
+    return tensor_map(address, (matrix.rows // height, height, words), (2, HALF_TILE, box_words))

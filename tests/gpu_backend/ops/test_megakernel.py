@@ -14,20 +14,23 @@ from engine_script import CONFIG, SCRIPT
 from fake_cuda import Log, captures, op, run
 
 from gpu_backend.abi import StepKind
+from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
-from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
+from gpu_backend.kernel_abi.gemv import GEMV_CHUNK, GEMV_ROWS
+from gpu_backend.kernel_abi.weight_stream_sm90 import STAGE_BYTES
 from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
 from gpu_backend.models.description import Model
-from gpu_backend.models.quantization import ScaleForm
+from gpu_backend.models.quantization import Codes, GroupForm, ScaleForm
 from gpu_backend.models.quantized import quantized
 from gpu_backend.ops.choice import serves
 from gpu_backend.ops.exchange import exchange_bytes, exchange_parts
 from gpu_backend.ops.megakernel import (
     MEGAKERNEL_WARPS,
     Megakernel,
+    chunk_scale_bytes,
     decode_splits,
     megakernel_blocks,
     stage_chunks,
@@ -37,6 +40,13 @@ from gpu_backend.ops.operations import DecodeModel
 HIDDEN, INTERMEDIATE, VOCAB = 512, 768, 1008
 SUITED = {**CONFIG, "hidden_size": HIDDEN, "num_attention_heads": 8, "intermediate_size": INTERMEDIATE,
           "vocab_size": VOCAB}  # fmt: skip
+CODES = [
+    (GroupForm(Codes.INT4, 32), "kInt4ByGroup"),
+    (GroupForm(Codes.INT4, 64), "kInt4ByGroup"),
+    (GroupForm(Codes.INT4, 128), "kInt4ByGroup"),
+    (GroupForm(Codes.E2M1, 32), "kFp4By32"),
+    (GroupForm(Codes.E2M1, 16), "kFp4By16"),
+]
 
 
 def whole(model: Model, batch_slots: int = 1, max_context: int = 8192) -> DecodeModel:
@@ -61,6 +71,27 @@ def test_it_takes_weights_in_fp8_with_a_scale_for_each_row(name: str, tmp_path: 
     assert work.kernel.endswith(", __nv_bfloat16, blink::kScaleByRow>")
     assert "not of blocks" in str(Megakernel().suits(replace(op, weight_scales=ScaleForm.BLOCK), target))
     assert Megakernel().suits(replace(op, hidden=op.hidden + 256), target)  # half a slice of words
+
+
+@pytest.mark.parametrize(("form", "constant"), CODES)
+@pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-32b"])
+def test_it_takes_weights_in_codes(name: str, form: GroupForm, constant: str, tmp_path: Path) -> None:
+    """Of stages of any size, with uneven ones."""
+    model = quantized(shape_model(name, tmp_path), form)
+    op = whole(model, MEGAKERNEL_TOKENS)
+    target = target_of(model, Chip(132))
+    assert serves("megakernel", op, target)
+    (work,) = Megakernel().launches(op, target)
+    assert work.kernel.endswith(f", __nv_bfloat16, blink::{constant}>")
+    assert Megakernel().suits(replace(op, hidden=op.hidden + 512), target)  # half a slice of words
+
+
+@pytest.mark.parametrize(("form", "constant"), CODES)
+def test_a_stage_has_room_for_codes_and_their_scales(form: GroupForm, constant: str) -> None:
+    chunks = [stage_chunks(columns, form) for columns in (1024, 2048, 3072, 4096, 5120, 7168, 14336)]
+    assert chunks == [1, 2, 3, 4, 5, 4, 5]
+    row_bytes = {n: ceil_div(n * chunk_scale_bytes(form), 16) * 16 for n in chunks}
+    assert all(GEMV_ROWS * (2 * GEMV_CHUNK * n + row_bytes[n]) <= STAGE_BYTES for n in chunks)
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
@@ -169,3 +200,27 @@ def test_every_matrix_is_boxes_of_16_rows_in_the_order_of_use(log: Log) -> None:
     assert [at[1:4] for at in maps] == 3 * layer + [[HIDDEN, 8, VOCAB // 8]]
     assert [at[4:7] for at in maps] == [[32 * stage_chunks(at[1]), 8, 2] for at in maps]
     assert len({at[0] for at in maps}) == len(maps)
+
+
+def test_scales_of_codes_are_boxes_behind_those_of_the_matrices(
+    fake: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of as many rows, and of a stage's chunks."""
+    script = SCRIPT.replace("(2, 1001)", f"(2, {VOCAB})")
+    script = script.replace("sys.argv[1])", "sys.argv[1]), ROUNDINGS['int4']")
+    script = "from gpu_backend.models.quantization import ROUNDINGS\n" + script
+    config = {**SUITED, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 7168}
+    maps = [
+        [int(word) for word in call[1:]]
+        for call in run(fake, tmp_path_factory.mktemp("codes"), script, config)[1]
+        if call[0] == "map"
+    ]
+    qkv = (16 + 2 * 2) * 64
+    rows = [[8, qkv // 8], [8, 128], [7168, 2], [8, 128]]
+    columns = [1024, 1024, 1024, 7168]
+    codes = [[n // 4, *of] for n, of in zip(columns, rows, strict=True)]
+    scales = [[n // 64 * 2, *of] for n, of in zip(columns, rows, strict=True)]
+    assert [at[1:4] for at in maps] == 3 * codes + [[1024, 8, VOCAB // 8]] + 3 * scales
+    boxes = [[32, 8, 2]] * 3 + [[128, 8, 2]]
+    of_scales = [[8, 8, 2]] * 3 + [[16, 8, 2]]
+    assert [at[4:7] for at in maps] == 3 * boxes + [[128, 8, 2]] + 3 * of_scales

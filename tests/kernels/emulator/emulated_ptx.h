@@ -179,16 +179,21 @@ struct TensorMap {
   const uint16_t* data;
   uint64_t rows, columns, box_rows, box_columns;
 };
-/* The target is garbage from now until somebody has waited: who still reads it, or reads it too early, sees. */
+/* The target is garbage from now until somebody has waited: who still reads it, or reads it too early, sees. What lies
+ * behind the end of a row is zero. */
 inline void copy_box(void* to, const void* map, uint32_t x, uint32_t y, uint32_t z, uint64_t* word) {
   const TensorMap& tensor = *static_cast<const TensorMap*>(map);
   if (reinterpret_cast<uintptr_t>(to) % 128) emulator::fail("a box to an address that is not 128-byte aligned");
+  static const char zeros[512] = {};
   const uint32_t bytes = 2 * tensor.box_columns;
+  const uint32_t within = 2 * std::min(tensor.box_columns, std::max<uint64_t>(tensor.columns, x) - x);
+  if (bytes % 16 || bytes - within > sizeof zeros) emulator::fail("a box of another width");
   memset(to, 0xff, 16 * bytes);
   for (uint32_t r = 0; r < 16; ++r) {
     const uint64_t row = (z + r / tensor.box_rows) * tensor.rows + y + r % tensor.box_rows;
-    const uint16_t* from = tensor.data + row * tensor.columns + x;
-    bulk_barrier(word).add({static_cast<char*>(to) + r * bytes, from, bytes});
+    char* const at = static_cast<char*>(to) + r * bytes;
+    bulk_barrier(word).add({at, tensor.data + row * tensor.columns + x, within});
+    if (within < bytes) bulk_barrier(word).add({at + within, zeros, bytes - within});
   }
 }
 /* A layer's keys and values as tests/kernels/test_attention_device.py describes them: [2][rows][width] bytes, of which

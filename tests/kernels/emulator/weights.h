@@ -8,13 +8,17 @@
 
 constexpr uint32_t kFormBits = 8; /* of what names a form: above them is the shift of codes to their scales */
 
-/* Calls body(constant) with the form of scales that `value` names. */
+/* Calls body(constant) with the form of scales that `value` names, one of `Forms`. */
+template <blink::ScaleForm... Forms, typename Body>
+void with_one_of(uint32_t value, const Body& body) {
+  with_constant<Forms...>(value & ((1u << kFormBits) - 1), [&](auto form) {
+    body(std::integral_constant<blink::ScaleForm, blink::ScaleForm(form())>());
+  });
+}
 template <typename Body>
 void with_form(uint32_t value, const Body& body) {
   using namespace blink;
-  with_constant<kScaleByRow, kScaleByBlock, kUnscaled, kInt4ByGroup, kFp4By32, kFp4By16>(
-      value & ((1u << kFormBits) - 1),
-      [&](auto form) { body(std::integral_constant<ScaleForm, ScaleForm(form())>()); });
+  with_one_of<kScaleByRow, kScaleByBlock, kUnscaled, kInt4ByGroup, kFp4By32, kFp4By16>(value, body);
 }
 
 template <blink::ScaleForm Form>
