@@ -10,10 +10,11 @@ from __future__ import annotations
 from gpu_backend.arithmetic import ceil_div
 from gpu_backend.element import Element
 from gpu_backend.kernel_abi.decode_unit import MIN_SPLIT_KEYS
-from gpu_backend.kernel_abi.gemv import GEMV_CHUNK
+from gpu_backend.kernel_abi.gemv import GEMV_CHUNK, GEMV_ROWS
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
 from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
 from gpu_backend.megakernel_abi import (
+    CODE_STAGE_BYTES,
     CODE_STAGE_CHUNKS,
     MEGAKERNEL_SHARED_BYTES,
     MEGAKERNEL_TOKENS,
@@ -39,6 +40,7 @@ MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the
 # The k of one chunk for each warp of a block, in words; it divides every matrix's.
 MEGAKERNEL_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK
 MEGAKERNEL_FEWEST_CHUNKS = 6  # of a stage, if a warp has so many: with 5 SkinnyGemm is faster by 17 %
+BOX_GRAIN = 16  # bytes: a row of what a bulk copy brings is a multiple
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
 MEGAKERNEL_BUFFERS = "<10QI4x"  # blink_megakernel_buffers
 
@@ -61,9 +63,30 @@ def stage_chunks(columns: int, form: Form | None = None) -> int:
     """Chunks of a row of w that a warp's stage brings: the most that divide the warp's share of the row. Of
     codes, as many as the fewest stages need that bring the share; the last one may have fewer."""
     share = columns // word_columns(form) // MEGAKERNEL_SLICE
-    if isinstance(form, GroupForm):
-        return ceil_div(share, ceil_div(share, CODE_STAGE_CHUNKS))
-    return next(n for n in range(STAGE_CHUNKS, 0, -1) if share % n == 0)
+    if not isinstance(form, GroupForm):
+        return _divisor(share, STAGE_CHUNKS)
+    most = next(n for n in range(CODE_STAGE_CHUNKS, 0, -1) if code_tile_bytes(n, form) <= CODE_STAGE_BYTES)
+    return ceil_div(share, ceil_div(share, most))
+
+
+def head_chunks(hidden: int, form: Form | None) -> int:
+    """Those of the head, which is of halves, in a model whose layers' matrices have a form."""
+    most = CODE_STAGE_CHUNKS if isinstance(form, GroupForm) else STAGE_CHUNKS
+    return _divisor(hidden // MEGAKERNEL_SLICE, most)
+
+
+def _divisor(share: int, most: int) -> int:
+    return next(n for n in range(most, 0, -1) if share % n == 0)
+
+
+def code_tile_bytes(chunks: int, form: GroupForm) -> int:
+    """What a stage has of a tile of codes."""
+    return GEMV_ROWS * (2 * GEMV_CHUNK * chunks + scale_box_bytes(chunks, form))
+
+
+def scale_box_bytes(chunks: int, form: GroupForm) -> int:
+    """Of a row of a stage of codes: its scales, and what is missing to what a box can have."""
+    return ceil_div(chunks * chunk_scale_bytes(form), BOX_GRAIN) * BOX_GRAIN
 
 
 def chunk_scale_bytes(form: Form | None) -> int:

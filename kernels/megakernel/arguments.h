@@ -11,9 +11,10 @@
 
 #define BLINK_MEGAKERNEL_SHARED_BYTES 231424 /* of a block: 226 KiB, which leaves room for the next step's gate */
 
-#define BLINK_MEGAKERNEL_TOKENS 8 /* of a step at most */
-#define BLINK_STAGE_CHUNKS 8      /* most chunks of k, of 32 words, in a stage of the weight stream */
-#define BLINK_CODE_STAGE_CHUNKS 5 /* of codes, which have four columns a word: a lane has no registers for more x */
+#define BLINK_MEGAKERNEL_TOKENS 8   /* of a step at most */
+#define BLINK_STAGE_CHUNKS 8        /* most chunks of k, of 32 words, in a stage of the weight stream */
+#define BLINK_CODE_STAGE_CHUNKS 4   /* in a stage of a model in codes, also of its head */
+#define BLINK_CODE_STAGE_BYTES 4608 /* of such a stage: a tile of 4 chunks, and 512 bytes of its scales */
 
 /* How bulk copies read a matrix [n_out][n_in]: in boxes of 16 rows (weight_stream_sm90.h) and as many chunks of k as a
  * stage has. A matrix in fp8 is one of words of 16 bits, half as many as it has columns, and one of codes of a quarter

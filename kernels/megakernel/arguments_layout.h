@@ -1,6 +1,6 @@
 /* Generated from arguments.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_MEGAKERNEL_LAYOUT_HASH 0x5283f2c4a8606a5cull
+#define BLINK_MEGAKERNEL_LAYOUT_HASH 0xb3d594af300494b6ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -25,11 +25,11 @@ class MegakernelAttention {
   }
 
   /* Attends in one layer. The block's first unit has been prepared. */
+  template <typename Stream>
   static __device__ __forceinline__ void attend(const struct blink_megakernel_model& model,
                                                 const struct blink_step_set& set, const struct blink_tables& tables,
                                                 const struct blink_megakernel_buffers& buffers, Prepared& prepared,
-                                                Scratch& scratch, WeightStream<Half>& stream, uint32_t index,
-                                                uint32_t n_tokens) {
+                                                Scratch& scratch, Stream& stream, uint32_t index, uint32_t n_tokens) {
     const MegakernelUnits<Group> units(model, buffers, n_tokens);
     const ScratchLayout<Half> layout(buffers);
     const Half* const norms =

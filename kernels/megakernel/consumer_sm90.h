@@ -20,7 +20,7 @@ class Megakernel {
   using Scales = RowScales<Half>;
 
   struct __align__(128) Shared {
-    WeightPipelines pipelines;
+    WeightPipelines<Form> pipelines;
     typename Scales::Squares squares;
     typename Share::Prepared prepared;  /* the block's unit of attention */
     uint32_t norm[kMegakernelWarps][8]; /* weights for the residual's tiles (Megakernel::norm) */
@@ -101,7 +101,7 @@ class Megakernel {
 
   /* Each block holds the residual of its own tiles of hidden, one tile for each warp. */
   __device__ __forceinline__ void embed() {
-    const BlockTiles tiles = order_.tiles(1);
+    const BlockTiles<Form> tiles = order_.tiles(1);
     const uint32_t warp = threadIdx.x / 32;
     if (warp >= tiles.count) return;
     const uint32_t at = tiles.index(warp) * kGemvRows + tile_row();
@@ -165,14 +165,14 @@ class Megakernel {
   /* Stores the i-th matmul's result. Kinds of output are told apart at run time, which keeps the code small. */
   struct Epilogue {
     Megakernel& megakernel;
-    const BlockTiles& tiles;
+    const BlockTiles<Form>& tiles;
     const uint32_t i;
     const Output output;
     typename Scales::Words words = {}; /* of the norm that the matmul reads */
     float by[2] = {};                  /* what a token's row is multiplied by */
     OutputScales scales = {};          /* and what two rows of w are, if these are in fp8 */
 
-    __device__ __forceinline__ Epilogue(Megakernel& all, const BlockTiles& of_block, uint32_t index, Output to)
+    __device__ __forceinline__ Epilogue(Megakernel& all, const BlockTiles<Form>& of_block, uint32_t index, Output to)
         : megakernel(all), tiles(of_block), i(index), output(to) {}
 
     __device__ __forceinline__ void request_scales(uint32_t pass) {
@@ -216,7 +216,7 @@ class Megakernel {
 
   /* Multiplies by the i-th matrix of the step. */
   __device__ __forceinline__ void multiply_next(uint32_t i) {
-    const BlockTiles tiles = order_.tiles(i);
+    const BlockTiles<Form> tiles = order_.tiles(i);
     Epilogue epilogue(*this, tiles, i, order_.output(i));
     if (Form != kUnscaled && order_.output(i) == kToLogits)
       multiply<Half, kUnscaled>(stream_, tiles, input(i), shared_.sums, epilogue);
@@ -254,7 +254,7 @@ class Megakernel {
   Shared& shared_;
   Scales scales_;
   MatmulOrder<HeadDim, Form> order_;
-  WeightStream<Half> stream_;
+  WeightStream<Half, Form> stream_;
   uint32_t n_tokens_ = 0;
   float low_[2] = {}, high_[2] = {}; /* residual: rows tile_row() and + 8 of a tile for two tokens */
 };

@@ -51,8 +51,8 @@ struct __align__(16) DecodeScratch {
 };
 
 /* A block's work on one unit. A stage brings the next StageTiles of a warp's tiles, or the rest of them.
- * `stages.wait()` returns where the stage lies, once it has come; it stays until `stages.release()`. Order: of the
- * output (input_order.h). */
+ * `stages.wait_keys()` returns where the stage lies, once it has come; it stays until `stages.release_keys()`. Order:
+ * of the output (input_order.h). */
 template <typename Half, int HeadDim, int Group, typename Cache, typename Order, int Warps, int StageTiles>
 class DecodeAttention {
  public:
@@ -72,14 +72,14 @@ class DecodeAttention {
     const uint32_t warp = threadIdx.x / 32, end = unit_.end_key();
     TileSoftmax<Cache, HeadDim> softmax(scratch.q[0], Scratch::kStride, layer_.scales);
     for (uint32_t key = unit_.first_key(warp); key < end;) {
-      char* stage = stages.wait();
+      char* stage = stages.wait_keys();
 #pragma unroll 1
       for (uint32_t t = 0; t < StageTiles && key < end; ++t, key += Warps * kTileKeys) {
         const CopiedTile<Cache, HeadDim> tile(stage + t * kTileBytes<Cache, HeadDim>);
         if (end - key < kTileKeys) tile.clear_values(end - key), fence_async_proxy();
         softmax.add(tile, {end - key});
       }
-      stages.release();
+      stages.release_keys();
     }
     if (unit_.takes_new() && warp == 0) softmax.add(NewTile<Cache, HeadDim>{scratch.k, scratch.v}, {1});
     softmax.store(0, scratch.out[warp][0], scratch.max[warp], scratch.sum[warp], unit_.n_queries);

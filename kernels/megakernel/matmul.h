@@ -42,7 +42,7 @@ struct MatmulInput {
 };
 
 /* The elements of x that one lane needs for a stage. */
-template <ScaleForm Form>
+template <ScaleForm Form, ScaleForm Layers>
 struct StageRows {
   StageVectors<Form> x[kStageChunks<Form>];
 
@@ -50,22 +50,23 @@ struct StageRows {
    * does not exist the last one is loaded, and in place of a chunk, too: a branch for each would make the loads wait
    * for each other. */
   template <typename Half>
-  __device__ __forceinline__ void load(const MatmulInput<Half>& input, const BlockTiles& tiles, uint32_t done) {
+  __device__ __forceinline__ void load(const MatmulInput<Half>& input, const BlockTiles<Layers>& tiles, uint32_t done) {
     const uint4* from = first(input, tiles, done);
     const uint32_t last = tiles.chunks(done) - 1;
 #pragma unroll
-    for (uint32_t i = 0; i < kFirst; ++i) vector(i) = load_relaxed(at(from, last, i));
-    if (tiles.fills_half()) {
+    for (uint32_t i = 0; i < kVectors / 2; ++i) vector(i) = load_relaxed(at(from, last, i));
+    if (2 * (last + 1) <= kStageChunks<Form>) {
 #pragma unroll
-      for (uint32_t i = kFirst; i < kVectors; ++i) vector(i) = make_uint4(1, 1, 1, 1); /* not missing */
+      for (uint32_t i = kVectors / 2; i < kVectors; ++i) vector(i) = make_uint4(1, 1, 1, 1); /* not missing */
     } else {
 #pragma unroll
-      for (uint32_t i = kFirst; i < kVectors; ++i) vector(i) = load_relaxed(at(from, last, i));
+      for (uint32_t i = kVectors / 2; i < kVectors; ++i) vector(i) = load_relaxed(at(from, last, i));
     }
   }
   /* Waits for what had not been written when it was requested. */
   template <typename Half>
-  __device__ __forceinline__ void complete(const MatmulInput<Half>& input, const BlockTiles& tiles, uint32_t done) {
+  __device__ __forceinline__ void complete(const MatmulInput<Half>& input, const BlockTiles<Layers>& tiles,
+                                           uint32_t done) {
     if (input.n_tokens == 0) return;
     const uint4* from = first(input, tiles, done);
     const uint32_t last = tiles.chunks(done) - 1;
@@ -82,11 +83,10 @@ struct StageRows {
 
  private:
   static constexpr uint32_t kOfChunk = kLaneVectors<Form>, kVectors = kStageChunks<Form> * kOfChunk;
-  static constexpr uint32_t kFirst = BLINK_STAGE_CHUNKS / 2 * kOfChunk; /* of the first half of a stage */
 
   __device__ __forceinline__ uint4& vector(uint32_t i) { return x[i / kOfChunk].of[0][i % kOfChunk]; }
   template <typename Half>
-  static __device__ __forceinline__ const uint4* first(const MatmulInput<Half>& input, const BlockTiles& tiles,
+  static __device__ __forceinline__ const uint4* first(const MatmulInput<Half>& input, const BlockTiles<Layers>& tiles,
                                                        uint32_t done) {
     const uint32_t lane = threadIdx.x % 32, existing = min(lane, 4 * (input.n_tokens - 1) + lane % 4);
     const uint32_t chunk = (tiles.first_k(threadIdx.x / 32) + done) / kGemvChunk;
@@ -104,8 +104,8 @@ static_assert(kPassTiles == kMegakernelWarps, "a warp ends a tile");
  * it calls epilogue.request() and then epilogue.receive(), for what the outputs need besides the matmul's result. At
  * the end of every pass it calls epilogue.prepare(), and then one warp for each of the block's tiles calls
  * epilogue.put(tile, fragment), where the fragment is MatmulSums::total(). */
-template <typename Half, ScaleForm Form, typename Epilogue>
-__device__ __forceinline__ void multiply(WeightStream<Half>& stream, const BlockTiles& tiles,
+template <typename Half, ScaleForm Form, ScaleForm Layers, typename Epilogue>
+__device__ __forceinline__ void multiply(WeightStream<Half, Layers>& stream, const BlockTiles<Layers>& tiles,
                                          const MatmulInput<Half>& input, MatmulSums& sums, Epilogue& epilogue) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
@@ -114,7 +114,7 @@ __device__ __forceinline__ void multiply(WeightStream<Half>& stream, const Block
     sync_workers(); /* the sums of the pass before, or attention's scratch, have been read */
 #pragma unroll 1
     for (uint32_t done = 0; done < tiles.share(); done += tiles.stage_k()) {
-      StageRows<Form> now;
+      StageRows<Form, Layers> now;
       now.load(input, tiles, done);
       now.complete(input, tiles, done);
       if (done == 0) epilogue.request_scales(pass);

@@ -22,7 +22,7 @@ struct MatmulOrder {
     if (i + 1 == count()) return kToLogits;
     return i % 4 == 0 ? kToQkv : i % 4 == 2 ? kToProduct : kToResidual;
   }
-  __device__ __forceinline__ BlockTiles tiles(uint32_t i) const {
+  __device__ __forceinline__ BlockTiles<Form> tiles(uint32_t i) const {
     const Output to = output(i);
     const bool from_attention = i % 4 == 1, from_residual = to != kToResidual;
     const bool is_half = Form == kUnscaled || to == kToLogits;
@@ -36,8 +36,8 @@ struct MatmulOrder {
                            : to == kToQkv     ? qkv_rows()
                            : to == kToProduct ? 2 * model.intermediate
                                               : model.hidden;
-    BlockTiles tiles(model.maps + i, is_half ? n_in : n_in / kWord, n_out, chunks, to == kToProduct,
-                     to == kToResidual ? 0 : i);
+    BlockTiles<Form> tiles(model.maps + i, is_half ? n_in : n_in / kWord, n_out, chunks, to == kToProduct,
+                           to == kToResidual ? 0 : i);
     if (kIsCodes<Form> && !is_half) tiles.scales = {model.maps + count() + i, model.scale_bytes};
     return tiles;
   }

@@ -90,38 +90,54 @@ class KvProducer {
 };
 
 /* Fills the pipeline of one warp. One thread does so, with one stage at a time under way, or two of
- * codes that are small. It polls its barriers instead
+ * codes. It polls its barriers instead
  * of blocking on them, since the threads that serve the other warps are in the same warp. */
 template <typename Cache, int HeadDim, int Group, ScaleForm Form>
 class StageProducer {
  public:
   __device__ __forceinline__ StageProducer(const MatmulOrder<HeadDim, Form>& order,
-                                           const KvProducer<Cache, HeadDim, Group>& keys, WeightPipelines& pipelines,
-                                           uint32_t warp)
+                                           const KvProducer<Cache, HeadDim, Group>& keys,
+                                           WeightPipelines<Form>& pipelines, uint32_t warp)
       : order_(order), pipelines_(pipelines), warp_(warp), tiles_(order.tiles(0)), keys_(keys) {}
 
   __device__ __forceinline__ void run() {
     /* Before the first phase of a barrier, that of parity 1 is complete. */
-    PipelineState before = {kStages - 2, 1}, last = {kStages - 1, 1}, to;
+    PipelineState before = {Shape::kCount - 2, 1}, last = {Shape::kCount - 1, 1}, to;
     while (matrix_ < order_.count()) {
       const PipelineState& awaited = two_under_way() ? before : last;
-      if (!barrier_test(&pipelines_.full[warp_][awaited.index], awaited.phase) ||
-          !barrier_test(&pipelines_.empty[warp_][to.index], to.phase ^ 1))
+      if (!barrier_test(&pipelines_.full[warp_][awaited.index], awaited.phase) || !is_empty(to.index, to.phase))
         continue;
-      char* stage = pipelines_.stage[warp_][to.index];
+      char* stage = pipelines_.of[warp_].stage[to.index];
       uint64_t* full = &pipelines_.full[warp_][to.index];
-      if (keys_.ended())
+      const bool of_keys = !keys_.ended();
+      if (!of_keys) {
         request_weights(stage, full);
-      else
+      } else if (!Shape::takes_keys(to.index)) {
+        barrier_expect(full, 0); /* it comes empty */
+        to.next(Shape::kCount);
+        continue;
+      } else {
+        if (Shape::kOfKeys == 2 && !is_empty(to.index + 1, to.phase)) continue;
         keys_.request(matrix_ / 4, stage, full);
+      }
       before = last, last = to;
-      to.next(kStages);
+      to.next(Shape::kCount);
+      if (Shape::kOfKeys == 2 && of_keys) {
+        barrier_expect(full + 1, 0);
+        to.next(Shape::kCount);
+      }
     }
   }
 
  private:
+  using Shape = StageShape<Form>;
+
+  /* Whether the stage's data before has been used. */
+  __device__ __forceinline__ bool is_empty(uint32_t index, uint32_t phase) const {
+    return barrier_test(&pipelines_.empty[warp_][index], phase ^ 1);
+  }
   /* Whether the next stage may be requested while the one before is on its way. */
-  __device__ __forceinline__ bool two_under_way() const { return kIsCodes<Form> && keys_.ended() && tiles_.is_small(); }
+  __device__ __forceinline__ bool two_under_way() const { return kIsCodes<Form> && keys_.ended(); }
   __device__ __forceinline__ void request_weights(char* stage, uint64_t* full) {
     const uint32_t end = min(kPassTiles, tiles_.count - pass_), n = min(tiles_.stage_tiles(), end - tile_);
     barrier_expect(full, n * tiles_.tile_bytes());
@@ -142,10 +158,10 @@ class StageProducer {
   }
 
   const MatmulOrder<HeadDim, Form> order_;
-  WeightPipelines& pipelines_;
+  WeightPipelines<Form>& pipelines_;
   const uint32_t warp_;
   /* The weights that are requested next, once there are no keys left to request. */
-  BlockTiles tiles_;
+  BlockTiles<Form> tiles_;
   uint32_t matrix_ = 0, pass_ = 0, k_ = 0, tile_ = 0;
   KvProducer<Cache, HeadDim, Group> keys_;
 };

@@ -9,10 +9,15 @@
  * L2 takes 3,000 cycles instead of 850, and an atomic 14,000 instead of 5,000, at the same bandwidth).
  *
  * A matrix w [n_out][n_in] is divided into tiles of 16 rows. A block has every row of its tiles, a warp of it one
- * eighth of k; k is counted in words of 16 bits, a half or two elements of fp8. The block takes up to kPassTiles tiles
- * together, so that it loads x once for all of them: a pass goes through k in stages, and at each stage through its
- * tiles. One bulk copy brings 16 rows of up to kStageK: smaller copies, or 16 bytes a thread, were measured to stop at
- * 2.3 TB/s. Where a warp's share of k is short, so that a tile fills half of a stage or less, a stage brings two.
+ * eighth of k; k is counted in words of 16 bits, a half, two elements of fp8 or four codes. The block takes up to
+ * kPassTiles tiles together, so that it loads x once for all of them: a pass goes through k in stages, and at each
+ * stage through its tiles. One bulk copy brings 16 rows of up to kStageK: smaller copies, or 16 bytes a thread, were
+ * measured to stop at 2.3 TB/s. Where a warp's share of k is short, so that a tile fills half of a stage or less, a
+ * stage brings two.
+ *
+ * Codes of four bits come with their scales, which lie behind each tile's codes: loads of their own would be waited
+ * for. Their stages are smaller, as a tile has fewer bytes, so more of them hold as much, and two are requested at
+ * once.
  */
 #ifndef BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
 #define BLINK_MEGAKERNEL_WEIGHT_STREAM_SM90_H
@@ -29,11 +34,26 @@ namespace blink {
 constexpr uint32_t kMegakernelWarps = 8, kMegakernelThreads = 32 * kMegakernelWarps;
 constexpr uint32_t kMegakernelBlock = kMegakernelThreads + 128; /* and a warpgroup, of which one warp copies */
 constexpr uint32_t kStageK = BLINK_STAGE_CHUNKS * kGemvChunk;
+constexpr uint32_t kKeyAlign = 1024; /* of boxes of keys */
 template <ScaleForm Form>
 constexpr uint32_t kStageChunks = kIsCodes<Form> ? BLINK_CODE_STAGE_CHUNKS : BLINK_STAGE_CHUNKS; /* at most */
-constexpr uint32_t kStages = 3;                                                                  /* of a warp */
-constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK;
-constexpr uint32_t kSmallStageBytes = 6 * 1024; /* up to which two are requested at once */
+constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK; /* at most; keys and values take up as much */
+
+/* The stages of a warp's pipeline, in a kernel whose layers' matrices have a form. Keys and values take two of those of
+ * codes, the first of which is aligned to what their boxes need. */
+template <ScaleForm Form>
+struct StageShape {
+  static constexpr uint32_t kCount = kIsCodes<Form> ? 5 : 3;
+  static constexpr uint32_t kBytes = kIsCodes<Form> ? BLINK_CODE_STAGE_BYTES : kStageBytes;
+  static constexpr uint32_t kOfKeys = (kStageBytes + kBytes - 1) / kBytes;
+  static constexpr uint32_t kAlign = kOfKeys == 1 ? 128 : kKeyAlign; /* where one stage takes them, all are aligned */
+  static_assert(kOfKeys <= 2 && kOfKeys * kBytes % kKeyAlign == 0, "where keys begin");
+
+  /* Whether keys may begin with a stage. */
+  static __device__ __forceinline__ bool takes_keys(uint32_t index) {
+    return kOfKeys == 1 || (index % kOfKeys == 0 && index + kOfKeys <= kCount);
+  }
+};
 
 constexpr uint32_t kPassTiles = 8; /* the tiles whose sums a block accumulates at once */
 
@@ -49,6 +69,7 @@ struct ScaleBoxes {
 
 /* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
  * [n_in], or gate_up, of which a tile has 8 gate rows and their up rows, as [2][n_out / 2][n_in]. */
+template <ScaleForm Layers>
 struct BlockTiles {
   const void* map;
   uint32_t n_in, stage_chunks; /* k of a stage, in chunks: those of the map's boxes */
@@ -81,13 +102,11 @@ struct BlockTiles {
   /* What a stage has of a tile: weights, and behind them scales. */
   __device__ __forceinline__ uint32_t weight_bytes() const { return 2 * kGemvRows * stage_k(); }
   __device__ __forceinline__ uint32_t tile_bytes() const { return weight_bytes() + kGemvRows * scale_bytes(); }
-  /* Whether a tile's weights take up half of a stage or less; then a stage has two, if their scales have room. */
+  /* A stage has two tiles of few chunks. */
   __device__ __forceinline__ bool fills_half() const { return 2 * stage_chunks <= BLINK_STAGE_CHUNKS; }
   __device__ __forceinline__ uint32_t stage_tiles() const {
-    return fills_half() && (!scales.chunk_bytes || 2 * tile_bytes() <= kStageBytes) ? 2 : 1;
+    return fills_half() && (!kIsCodes<Layers> || 2 * tile_bytes() <= StageShape<Layers>::kBytes) ? 2 : 1;
   }
-  /* Whether one stage of each warp is too little to keep the memory busy. */
-  __device__ __forceinline__ bool is_small() const { return stage_tiles() * tile_bytes() <= kSmallStageBytes; }
   /* What a stage has of the block's tile `tile`, at the warp's k + done. */
   __device__ __forceinline__ void copy(char* to, uint32_t warp, uint32_t tile, uint32_t done, uint64_t* barrier) const {
     const uint32_t at = index(tile), k = first_k(warp) + done, y = gate_up ? 8 * at : 0, z = gate_up ? 0 : 2 * at;
@@ -110,15 +129,20 @@ __device__ __forceinline__ void sync_workers() {
 }
 
 /* A block's pipelines, with two barriers for each stage: its data has come; its data has been used. */
+template <ScaleForm Form>
 struct __align__(128) WeightPipelines {
-  char stage[kMegakernelWarps][kStages][kStageBytes];
-  uint64_t full[kMegakernelWarps][kStages], empty[kMegakernelWarps][kStages];
+  using Shape = StageShape<Form>;
+  struct __align__(Shape::kAlign) Pipeline {
+    char stage[Shape::kCount][Shape::kBytes];
+  } of[kMegakernelWarps];
+  uint64_t full[kMegakernelWarps][Shape::kCount], empty[kMegakernelWarps][Shape::kCount];
 
   /* Called by the whole block, before anything else. */
   __device__ __forceinline__ void init() {
-    if (threadIdx.x < kMegakernelWarps * kStages) {
-      barrier_init(&full[threadIdx.x / kStages][threadIdx.x % kStages]);
-      barrier_init(&empty[threadIdx.x / kStages][threadIdx.x % kStages]);
+    constexpr uint32_t kCount = Shape::kCount;
+    if (threadIdx.x < kMegakernelWarps * kCount) {
+      barrier_init(&full[threadIdx.x / kCount][threadIdx.x % kCount]);
+      barrier_init(&empty[threadIdx.x / kCount][threadIdx.x % kCount]);
     }
     barrier_init_done();
     __syncthreads();
@@ -135,7 +159,7 @@ struct StageVectors {
 template <ScaleForm Form>
 class CodeTile {
  public:
-  __device__ __forceinline__ CodeTile(const char* tile, const BlockTiles& tiles)
+  __device__ __forceinline__ CodeTile(const char* tile, const BlockTiles<Form>& tiles)
       : row_bytes_(2 * tiles.stage_k()), scale_bytes_(tiles.scale_bytes()), chunk_bytes_(tiles.scales.chunk_bytes) {
     const uint32_t row = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
     const uint32_t unit = Form == kFp4By32 ? quarter : quarter * chunk_bytes_ / 16 * 4; /* of a chunk's scales */
@@ -160,30 +184,42 @@ class CodeTile {
   uint32_t row_bytes_, scale_bytes_, chunk_bytes_;
 };
 
-/* The consumer side of a warp's pipeline. */
-template <typename Half>
+/* The consumer side of a warp's pipeline. Layers: the form of the layers' matrices. */
+template <typename Half, ScaleForm Layers>
 class WeightStream {
  public:
-  __device__ __forceinline__ explicit WeightStream(WeightPipelines& pipelines) : pipelines_(pipelines) {}
+  using Shape = StageShape<Layers>;
+
+  __device__ __forceinline__ explicit WeightStream(WeightPipelines<Layers>& pipelines) : pipelines_(pipelines) {}
 
   /* Waits until the next stage has come, and returns where it lies. */
   __device__ __forceinline__ char* wait() const {
     const uint32_t warp = threadIdx.x / 32;
     barrier_wait(&pipelines_.full[warp][state_.index], state_.phase);
-    return pipelines_.stage[warp][state_.index];
+    return pipelines_.of[warp].stage[state_.index];
   }
   __device__ __forceinline__ void release() {
     __syncwarp(); /* every lane has read the stage */
     if (threadIdx.x % 32 == 0) barrier_arrive(&pipelines_.empty[threadIdx.x / 32][state_.index]);
-    state_.next(kStages);
+    state_.next(Shape::kCount);
+  }
+  /* The same of keys and values. Stages that they cannot begin with come empty. */
+  __device__ __forceinline__ char* wait_keys() {
+    while (!Shape::takes_keys(state_.index)) wait(), release();
+    return wait();
+  }
+  __device__ __forceinline__ void release_keys() {
+    release();
+#pragma unroll
+    for (uint32_t more = 1; more < Shape::kOfKeys; ++more) wait(), release();
   }
 
   /* acc += a tile's weights, which a stage has brought, times x, where x[c] is token lane / 4 at what the lane has of
    * the stage's chunk c: words 8 (lane % 4) and the next seven. */
   template <ScaleForm Form>
   __device__ __forceinline__ void add(const char* tile, float (&acc)[4],
-                                      const StageVectors<Form> (&x)[kStageChunks<Form>], const BlockTiles& tiles,
-                                      uint32_t n_chunks) const {
+                                      const StageVectors<Form> (&x)[kStageChunks<Form>],
+                                      const BlockTiles<Layers>& tiles, uint32_t n_chunks) const {
     if constexpr (kIsCodes<Form>)
       add_codes<Form>({tile, tiles}, acc, x, n_chunks);
     else if (n_chunks == kStageChunks<Form>)
@@ -241,14 +277,19 @@ class WeightStream {
     for (uint32_t c = 0; c < kStageChunks<Form>; ++c) {
       const LaneChunk<Form> now = next;
       if (c + 1 < n_chunks) next = tile.load(c + 1);
-      multiply_chunk<Half, Form, 1>(c % 2 ? &other : &acc, now, x[c].of);
+      const CodeOperands<Half, Form> operands(now);
+#pragma unroll
+      for (uint32_t p = 0; p < 4; ++p) {
+        operands.multiply(&acc, 0, p, x[c].of);
+        operands.multiply(&other, 2, p, x[c].of);
+      }
       if (c + 1 >= n_chunks) break;
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e) acc[e] += other[e];
   }
 
-  WeightPipelines& pipelines_;
+  WeightPipelines<Layers>& pipelines_;
   PipelineState state_;
 };
 

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from test_attention_device import cache_map
 
 from gpu_backend import megakernel_abi
-from gpu_backend.arithmetic import ceil_div
 from gpu_backend.engines.native.megakernel_model import pair_tiles
 from gpu_backend.models.quantization import GroupForm, ScaleForm
-from gpu_backend.ops.megakernel import chunk_scale_bytes, stage_chunks
+from gpu_backend.ops.megakernel import chunk_scale_bytes, head_chunks, scale_box_bytes, stage_chunks
 
 
 def tensor_map(matrix: NDArray[Any], is_gate_up: bool, box_bytes: int) -> NDArray[np.uint64]:
@@ -23,7 +22,7 @@ def tensor_map(matrix: NDArray[Any], is_gate_up: bool, box_bytes: int) -> NDArra
     rows, columns = matrix.shape
     record = np.zeros(16, np.uint64)
     height = rows // 2 if is_gate_up else 8
-    record[:5] = (matrix.ctypes.data, height, columns, 8, ceil_div(box_bytes, 16) * 8)
+    record[:5] = (matrix.ctypes.data, height, columns, 8, box_bytes // 2)
     return record
 
 
@@ -33,11 +32,11 @@ def tensor_maps(model: Model) -> NDArray[np.uint64]:
     matrices = [layer[name] for layer in model.matrices for name in MATRICES]
     chunks = [stage_chunks(m.values.shape[1], form) for m in matrices]
     maps = [tensor_map(m.stored, i % 4 == 2, 64 * chunks[i]) for i, m in enumerate(matrices)]
-    maps.append(tensor_map(model.head, False, 64 * stage_chunks(model.hidden)))
+    maps.append(tensor_map(model.head, False, 64 * head_chunks(model.hidden, form)))
     if isinstance(form, GroupForm):
         scales = [m.scales for m in matrices if m.scales is not None]
-        size = chunk_scale_bytes(form)
-        maps += [tensor_map(s, i % 4 == 2, size * chunks[i]) for i, s in enumerate(scales)]
+        boxes = [scale_box_bytes(n, form) for n in chunks]
+        maps += [tensor_map(s, i % 4 == 2, boxes[i]) for i, s in enumerate(scales)]
     return np.array(maps)
 
 
@@ -60,7 +59,7 @@ class Decoder:
         in_fp8 = isinstance(model.form, ScaleForm)
         columns = (model.hidden, model.heads * model.head_dim, model.intermediate)
         chunks = [stage_chunks(n, model.form) for n in columns]
-        chunks.append(stage_chunks(model.hidden))
+        chunks.append(head_chunks(model.hidden, model.form))
         places = np.array([m.scales.ctypes.data for m in matrices if m.scales is not None], np.uint64)
         self.model = self._record(
             megakernel_abi.MegakernelModel,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.memory import DeviceMemory
 from gpu_backend.cuda.tensor_map import tensor_map
 from gpu_backend.element import Element
@@ -15,10 +14,15 @@ from gpu_backend.megakernel_abi import MegakernelModel
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import ScaleForm
 from gpu_backend.ops.matrix import KvCache, Matrix
-from gpu_backend.ops.megakernel import chunk_scale_bytes, stage_chunks, word_columns
+from gpu_backend.ops.megakernel import (
+    chunk_scale_bytes,
+    head_chunks,
+    scale_box_bytes,
+    stage_chunks,
+    word_columns,
+)
 
 HALF_TILE = 8  # rows of a tile that lie together
-BOX_GRAIN = 16  # bytes: a row of a box is a multiple
 
 
 def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory, cache: KvCache) -> bytes:
@@ -31,7 +35,7 @@ def megakernel_model(config: Model, weights: DeviceWeights, memory: DeviceMemory
     model["hidden_chunks"] = _stage_chunks(layer.qkv)
     model["attention_chunks"] = _stage_chunks(layer.o)
     model["intermediate_chunks"] = _stage_chunks(layer.down)
-    model["head_chunks"] = _stage_chunks(weights.head)
+    model["head_chunks"] = _head_chunks(weights)
     model["scale_bytes"] = chunk_scale_bytes(layer.qkv.scale_form)
     if layer.qkv.scale_form is ScaleForm.ROW:
         places = [m.scales.address for layer in weights.layers for m in _matrices(layer) if m.scales]
@@ -77,26 +81,30 @@ def _stage_chunks(matrix: Matrix) -> int:
     return stage_chunks(matrix.columns, matrix.scale_form)
 
 
+def _head_chunks(weights: DeviceWeights) -> int:
+    return head_chunks(weights.head.columns, weights.layers[0].qkv.scale_form)
+
+
 def _maps(weights: DeviceWeights) -> list[bytes]:
     """A tensor map of every matrix in the order in which a step uses them, then those of scales of codes."""
     of_layers = [(m, m is layer.gate_up) for layer in weights.layers for m in _matrices(layer)]
-    maps = [_map(*matrix) for matrix in of_layers]
-    maps.append(_map(weights.head))
+    maps = [_map(m, _stage_chunks(m), is_gate_up) for m, is_gate_up in of_layers]
+    maps.append(_map(weights.head, _head_chunks(weights)))
     return maps + [_scale_map(*matrix) for matrix in of_layers if matrix[0].groups]
 
 
-def _map(matrix: Matrix, gate_up: bool = False) -> bytes:
+def _map(matrix: Matrix, chunks: int, gate_up: bool = False) -> bytes:
     words = matrix.columns // word_columns(matrix.scale_form)
-    return _tile_map(matrix, matrix.address, words, GEMV_CHUNK * _stage_chunks(matrix), gate_up)
+    return _tile_map(matrix, matrix.address, words, GEMV_CHUNK * chunks, gate_up)
 
 
 def _scale_map(matrix: Matrix, gate_up: bool) -> bytes:
-    """Those of codes, as words of 16 bits, with what is missing to what a box can have."""
+    """Of the scales of codes, as words of 16 bits."""
     assert matrix.scales
-    row_bytes = matrix.scales.n_bytes // matrix.rows
-    box_bytes = _stage_chunks(matrix) * chunk_scale_bytes(matrix.scale_form)
-    box_words = ceil_div(box_bytes, BOX_GRAIN) * BOX_GRAIN // 2
-    return _tile_map(matrix, matrix.scales.address, row_bytes // 2, box_words, gate_up)
+    assert matrix.groups
+    row_words = matrix.scales.n_bytes // matrix.rows // 2
+    box_words = scale_box_bytes(_stage_chunks(matrix), matrix.groups) // 2
+    return _tile_map(matrix, matrix.scales.address, row_words, box_words, gate_up)
 
 
 def _tile_map(matrix: Matrix, address: int, words: int, box_words: int, gate_up: bool) -> bytes:

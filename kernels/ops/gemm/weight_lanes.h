@@ -219,20 +219,34 @@ __device__ __forceinline__ uint32_t word_of(const uint4& v, uint32_t i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+/* A lane's chunk of codes, as operands of the tensor cores. */
+template <typename Half, ScaleForm Form>
+struct CodeOperands {
+  const LaneChunk<Form>& w;
+  const CodeFactors<Half, Form> low, high;
+
+  __device__ __forceinline__ explicit CodeOperands(const LaneChunk<Form>& chunk)
+      : w(chunk), low(chunk.low_scale), high(chunk.high_scale) {}
+  /* acc[g] += columns 8p + 2i to 8p + 2i + 3 of the lane's 32, of both rows, times x[g]; i is even. */
+  template <int Groups>
+  __device__ __forceinline__ void multiply(float (*acc)[4], uint32_t i, uint32_t p,
+                                           const uint4 (&x)[Groups][kLaneVectors<Form>]) const {
+    const uint32_t a[4] = {low.pair(word_of(w.low, i), p), high.pair(word_of(w.high, i), p),
+                           low.pair(word_of(w.low, i + 1), p), high.pair(word_of(w.high, i + 1), p)};
+#pragma unroll
+    for (int g = 0; g < Groups; ++g) mma(acc[g], a, word_of(x[g][p], i), word_of(x[g][p], i + 1), Half());
+  }
+};
+
 /* acc[g] += w x[g]^T for one chunk of codes. */
 template <typename Half, ScaleForm Form, int Groups>
 __device__ __forceinline__ void multiply_codes(float (*acc)[4], const LaneChunk<Form>& w,
                                                const uint4 (&x)[Groups][kLaneVectors<Form>]) {
-  const CodeFactors<Half, Form> low(w.low_scale), high(w.high_scale);
+  const CodeOperands<Half, Form> operands(w);
 #pragma unroll
   for (uint32_t i = 0; i < 4; i += 2)
 #pragma unroll
-    for (uint32_t p = 0; p < 4; ++p) { /* columns 8p + 2i to 8p + 2i + 3 of the lane's 32, of both rows */
-      const uint32_t a[4] = {low.pair(word_of(w.low, i), p), high.pair(word_of(w.high, i), p),
-                             low.pair(word_of(w.low, i + 1), p), high.pair(word_of(w.high, i + 1), p)};
-#pragma unroll
-      for (int g = 0; g < Groups; ++g) mma(acc[g], a, word_of(x[g][p], i), word_of(x[g][p], i + 1), Half());
-    }
+    for (uint32_t p = 0; p < 4; ++p) operands.multiply(acc, i, p, x);
 }
 
 /* acc[g] += w x[g]^T for one chunk, of 8 rows of x in each group g. */

@@ -14,14 +14,17 @@ from engine_script import CONFIG, SCRIPT
 from fake_cuda import Log, captures, op, run
 
 from gpu_backend.abi import StepKind
-from gpu_backend.arithmetic import ceil_div
 from gpu_backend.cuda.chip import Chip
 from gpu_backend.engines.base import Limits, Shape
 from gpu_backend.engines.native.model import NativeModel, target_of
 from gpu_backend.engines.native.step import StepBuilder
 from gpu_backend.kernel_abi.gemv import GEMV_CHUNK, GEMV_ROWS
-from gpu_backend.kernel_abi.weight_stream_sm90 import STAGE_BYTES
-from gpu_backend.megakernel_abi import MEGAKERNEL_SHARED_BYTES, MEGAKERNEL_TOKENS, STAGE_CHUNKS
+from gpu_backend.megakernel_abi import (
+    CODE_STAGE_BYTES,
+    MEGAKERNEL_SHARED_BYTES,
+    MEGAKERNEL_TOKENS,
+    STAGE_CHUNKS,
+)
 from gpu_backend.models.description import Model
 from gpu_backend.models.quantization import Codes, GroupForm, ScaleForm
 from gpu_backend.models.quantized import quantized
@@ -31,7 +34,9 @@ from gpu_backend.ops.megakernel import (
     MEGAKERNEL_WARPS,
     Megakernel,
     chunk_scale_bytes,
+    code_tile_bytes,
     decode_splits,
+    head_chunks,
     megakernel_blocks,
     stage_chunks,
 )
@@ -89,9 +94,10 @@ def test_it_takes_weights_in_codes(name: str, form: GroupForm, constant: str, tm
 @pytest.mark.parametrize(("form", "constant"), CODES)
 def test_a_stage_has_room_for_codes_and_their_scales(form: GroupForm, constant: str) -> None:
     chunks = [stage_chunks(columns, form) for columns in (1024, 2048, 3072, 4096, 5120, 7168, 14336)]
-    assert chunks == [1, 2, 3, 4, 5, 4, 5]
-    row_bytes = {n: ceil_div(n * chunk_scale_bytes(form), 16) * 16 for n in chunks}
-    assert all(GEMV_ROWS * (2 * GEMV_CHUNK * n + row_bytes[n]) <= STAGE_BYTES for n in chunks)
+    wide = chunk_scale_bytes(form) == 16
+    assert chunks == ([1, 2, 3, 2, 3, 3, 3] if wide else [1, 2, 3, 4, 3, 4, 4])
+    assert all(code_tile_bytes(n, form) <= CODE_STAGE_BYTES for n in chunks)
+    assert 2 * GEMV_ROWS * GEMV_CHUNK * head_chunks(4096, form) <= CODE_STAGE_BYTES
 
 
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3.2-1b", "llama-3.2-3b", "qwen3-8b"])
