@@ -89,9 +89,9 @@ class KvProducer {
   uint32_t unit_ = 0, key_ = 0, end_ = 0, page_[kTiles] = {}; /* what is requested next */
 };
 
-/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way, or two of
- * codes. It polls its barriers instead
- * of blocking on them, since the threads that serve the other warps are in the same warp. */
+/* Fills the pipeline of one warp. One thread does so, with one stage at a time under way, or two where stages are those
+ * of codes. It polls its barriers instead of blocking on them, since the threads that serve the other warps are in the
+ * same warp. */
 template <typename Cache, int HeadDim, int Group, ScaleForm Form>
 class StageProducer {
  public:
@@ -132,11 +132,11 @@ class StageProducer {
  private:
   using Shape = StageShape<Form>;
 
-  /* Whether the stage's data before has been used. */
+  /* Whether what the stage brought before has been used. */
   __device__ __forceinline__ bool is_empty(uint32_t index, uint32_t phase) const {
     return barrier_test(&pipelines_.empty[warp_][index], phase ^ 1);
   }
-  /* Whether the next stage may be requested while the one before is on its way. */
+  /* Whether the next stage is requested while the one before is on its way. */
   __device__ __forceinline__ bool two_under_way() const { return kIsCodes<Form> && keys_.ended(); }
   __device__ __forceinline__ void request_weights(char* stage, uint64_t* full) {
     const uint32_t end = min(kPassTiles, tiles_.count - pass_), n = min(tiles_.stage_tiles(), end - tile_);

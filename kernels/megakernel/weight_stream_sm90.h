@@ -39,14 +39,14 @@ template <ScaleForm Form>
 constexpr uint32_t kStageChunks = kIsCodes<Form> ? BLINK_CODE_STAGE_CHUNKS : BLINK_STAGE_CHUNKS; /* at most */
 constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK; /* at most; keys and values take up as much */
 
-/* The stages of a warp's pipeline, in a kernel whose layers' matrices have a form. Keys and values take two of those of
- * codes, the first of which is aligned to what their boxes need. */
+/* The stages of a warp's pipeline, in a kernel whose layers' matrices have a form. Keys and values take a stage, or two
+ * of those of codes, of which every other one is aligned as their boxes need it. */
 template <ScaleForm Form>
 struct StageShape {
   static constexpr uint32_t kCount = kIsCodes<Form> ? 5 : 3;
   static constexpr uint32_t kBytes = kIsCodes<Form> ? BLINK_CODE_STAGE_BYTES : kStageBytes;
   static constexpr uint32_t kOfKeys = (kStageBytes + kBytes - 1) / kBytes;
-  static constexpr uint32_t kAlign = kOfKeys == 1 ? 128 : kKeyAlign; /* where one stage takes them, all are aligned */
+  static constexpr uint32_t kAlign = kOfKeys == 1 ? 128 : kKeyAlign; /* of a pipeline, where its size is no multiple */
   static_assert(kOfKeys <= 2 && kOfKeys * kBytes % kKeyAlign == 0, "where keys begin");
 
   /* Whether keys may begin with a stage. */
@@ -99,10 +99,11 @@ struct BlockTiles {
   }
   /* Of a row of a stage. */
   __device__ __forceinline__ uint32_t scale_bytes() const { return (stage_chunks * scales.chunk_bytes + 15) / 16 * 16; }
-  /* What a stage has of a tile: weights, and behind them scales. */
+  /* What a stage has of a tile: weights and, behind them, scales. */
   __device__ __forceinline__ uint32_t weight_bytes() const { return 2 * kGemvRows * stage_k(); }
   __device__ __forceinline__ uint32_t tile_bytes() const { return weight_bytes() + kGemvRows * scale_bytes(); }
-  /* A stage has two tiles of few chunks. */
+  /* Whether a tile has half of the chunks of a full stage or fewer; then a stage has two, of codes if their scales have
+   * room, too. */
   __device__ __forceinline__ bool fills_half() const { return 2 * stage_chunks <= BLINK_STAGE_CHUNKS; }
   __device__ __forceinline__ uint32_t stage_tiles() const {
     return fills_half() && (!kIsCodes<Layers> || 2 * tile_bytes() <= StageShape<Layers>::kBytes) ? 2 : 1;
