@@ -42,12 +42,12 @@ FP8_CASES: Cases = {
 
 
 # With how the weights are stored. A warp's share of k is one chunk, or two; three, which are one stage; or
-# seven, of which the second stage has fewer.
+# seven, of which the second stage has fewer. Blocks with many keys have several stages of them in turn.
 CODE_CASES: dict[str, tuple[GroupForm, tuple[list[int], int, tuple[int, ...]]]] = {
     "int4 by 64": (GroupForm(Codes.INT4, 64), ([130], 9, (1024, 16, 4, 64, 2048))),
     "int4 by 128": (GroupForm(Codes.INT4, 128), ([31, 200, 5], 12, (1024, 8, 2, 128, 3072))),
     "int4 by 32": (GroupForm(Codes.INT4, 32), ([5, 300, 64, 63], 9, (1024, 16, 8, 64, 2048))),
-    "mxfp4": (GroupForm(Codes.E2M1, 32), ([5, 90, 64, 63, 1, 25, 130, 16], 9, (1024, 16, 8, 64, 3072))),
+    "mxfp4": (GroupForm(Codes.E2M1, 32), ([5, 400, 300, 63, 1, 257, 130, 16], 9, (1024, 8, 4, 128, 3072))),
     "nvfp4": (GroupForm(Codes.E2M1, 16), ([65], 8, (1024, 8, 2, 128, 2048))),
     "uneven int4": (GroupForm(Codes.INT4, 64), ([31, 20], 16, (1024, 8, 2, 128, 7168))),
     "uneven mxfp4": (GroupForm(Codes.E2M1, 32), ([31], 16, (1024, 8, 2, 128, 7168))),
