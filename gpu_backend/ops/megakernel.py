@@ -39,7 +39,8 @@ MEGAKERNEL_HEAD_DIMS = (64, 128)
 MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the residual: one for each warp
 # The k of one chunk for each warp of a block, in words; it divides every matrix's.
 MEGAKERNEL_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK
-MEGAKERNEL_FEWEST_CHUNKS = 6  # of a stage, if a warp has so many: with 5 SkinnyGemm is faster by 17 %
+# Of a stage without codes, if a warp has so many: with 5 SkinnyGemm is faster by 17 %.
+MEGAKERNEL_FEWEST_CHUNKS = 6
 BOX_GRAIN = 16  # bytes: a row of what a bulk copy brings is a multiple
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
 MEGAKERNEL_BUFFERS = "<10QI4x"  # blink_megakernel_buffers
@@ -67,6 +68,15 @@ def stage_chunks(columns: int, form: Form | None = None) -> int:
         return _divisor(share, STAGE_CHUNKS)
     most = next(n for n in range(CODE_STAGE_CHUNKS, 0, -1) if code_tile_bytes(n, form) <= CODE_STAGE_BYTES)
     return ceil_div(share, ceil_div(share, most))
+
+
+def has_small_stages(columns: int, form: Form | None) -> bool:
+    """Whether a stage is smaller than a warp's share of a row allows. Of codes, whose stages are all small,
+    two are requested at once."""
+    share = columns // word_columns(form) // MEGAKERNEL_SLICE
+    return not isinstance(form, GroupForm) and stage_chunks(columns, form) < min(
+        MEGAKERNEL_FEWEST_CHUNKS, share
+    )
 
 
 def head_chunks(hidden: int, form: Form | None) -> int:
@@ -129,8 +139,7 @@ class Megakernel:
         grain = MEGAKERNEL_SLICE * word_columns(form)
         if any(n % grain for n in columns):
             return f"the matrices' columns are {columns}, not all multiples of {grain}"
-        fewest = 1 if isinstance(form, GroupForm) else MEGAKERNEL_FEWEST_CHUNKS  # small ones go in pairs
-        if any(stage_chunks(n, form) < min(fewest, n // grain) for n in columns):
+        if any(has_small_stages(n, form) for n in columns):
             return f"of {columns} columns, stages would be too small to keep the memory busy"
         if op.logits.columns % MEGAKERNEL_TILE:
             return f"the vocabulary is {op.logits.columns}, no multiple of {MEGAKERNEL_TILE}"
