@@ -12,7 +12,12 @@ from gpu_backend.element import Element
 from gpu_backend.kernel_abi.decode_unit import MIN_SPLIT_KEYS
 from gpu_backend.kernel_abi.gemv import GEMV_CHUNK, GEMV_ROWS
 from gpu_backend.kernel_abi.kv_split_combine import MAX_SPLITS
-from gpu_backend.kernel_abi.weight_stream_sm90 import MEGAKERNEL_BLOCK, MEGAKERNEL_WARPS, PASS_TILES
+from gpu_backend.kernel_abi.weight_stream_sm90 import (
+    BOX_GRAIN,
+    MEGAKERNEL_BLOCK,
+    MEGAKERNEL_WARPS,
+    PASS_TILES,
+)
 from gpu_backend.megakernel_abi import (
     CODE_STAGE_BYTES,
     CODE_STAGE_CHUNKS,
@@ -41,7 +46,6 @@ MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the
 MEGAKERNEL_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK
 # Of a stage without codes, if a warp has so many: with 5 SkinnyGemm is faster by 17 %.
 MEGAKERNEL_FEWEST_CHUNKS = 6
-BOX_GRAIN = 16  # bytes: a row of what a bulk copy brings is a multiple
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
 MEGAKERNEL_BUFFERS = "<10QI4x"  # blink_megakernel_buffers
 
@@ -63,20 +67,24 @@ def word_columns(form: Form | None) -> int:
 def stage_chunks(columns: int, form: Form | None = None) -> int:
     """Chunks of a row of w that a warp's stage brings: the most that divide the warp's share of the row. Of
     codes, as many as the fewest stages need that bring the share; the last one may have fewer."""
-    share = columns // word_columns(form) // MEGAKERNEL_SLICE
+    share = share_chunks(columns, form)
     if not isinstance(form, GroupForm):
         return _divisor(share, STAGE_CHUNKS)
-    most = next(n for n in range(CODE_STAGE_CHUNKS, 0, -1) if code_tile_bytes(n, form) <= CODE_STAGE_BYTES)
+    sizes = range(CODE_STAGE_CHUNKS, 0, -1)
+    most = next(n for n in sizes if code_tile_bytes(n, columns, form) <= CODE_STAGE_BYTES)
     return ceil_div(share, ceil_div(share, most))
+
+
+def share_chunks(columns: int, form: Form | None) -> int:
+    """A warp's, of a row of w."""
+    return columns // word_columns(form) // MEGAKERNEL_SLICE
 
 
 def has_small_stages(columns: int, form: Form | None) -> bool:
     """Whether a stage is smaller than a warp's share of a row allows. Of codes, whose stages are all small,
     two are requested at once."""
-    share = columns // word_columns(form) // MEGAKERNEL_SLICE
-    return not isinstance(form, GroupForm) and stage_chunks(columns, form) < min(
-        MEGAKERNEL_FEWEST_CHUNKS, share
-    )
+    fewest = min(MEGAKERNEL_FEWEST_CHUNKS, share_chunks(columns, form))
+    return not isinstance(form, GroupForm) and stage_chunks(columns, form) < fewest
 
 
 def head_chunks(hidden: int, form: Form | None) -> int:
@@ -89,14 +97,17 @@ def _divisor(share: int, most: int) -> int:
     return next(n for n in range(most, 0, -1) if share % n == 0)
 
 
-def code_tile_bytes(chunks: int, form: GroupForm) -> int:
-    """What a stage has of a tile of codes."""
-    return GEMV_ROWS * (2 * GEMV_CHUNK * chunks + scale_box_bytes(chunks, form))
+def code_tile_bytes(chunks: int, columns: int, form: GroupForm) -> int:
+    """What a stage of so many chunks has of a tile of codes."""
+    return GEMV_ROWS * (2 * GEMV_CHUNK * chunks + scale_box_bytes(chunks, columns, form))
 
 
-def scale_box_bytes(chunks: int, form: GroupForm) -> int:
-    """Of a row of a stage of codes: its scales, and what is missing to what a box can have."""
-    return ceil_div(chunks * chunk_scale_bytes(form), BOX_GRAIN) * BOX_GRAIN
+def scale_box_bytes(chunks: int, columns: int, form: GroupForm) -> int:
+    """Of a row of such a stage: its scales, and what is missing to what a box can have. Where the scales of
+    stages do not begin where boxes can, that is also what may lie before them."""
+    scales = chunk_scale_bytes(form)
+    begins_there = (chunks * scales | share_chunks(columns, form) * scales) % BOX_GRAIN == 0
+    return ceil_div(chunks * scales + (0 if begins_there else BOX_GRAIN - scales), BOX_GRAIN) * BOX_GRAIN
 
 
 def chunk_scale_bytes(form: Form | None) -> int:

@@ -18,8 +18,8 @@
 
 /* How bulk copies read a matrix [n_out][n_in]: in boxes of 16 rows (weight_stream_sm90.h) and as many chunks of k as a
  * stage has. A matrix in fp8 is one of words of 16 bits, half as many as it has columns, and one of codes of a quarter
- * as many. Scales of codes are words, too: their boxes have those of a stage's chunks, and what is missing to a
- * multiple of 16 bytes. */
+ * as many. Scales of codes are words, too: their boxes have those of a stage's chunks, and what is missing to multiples
+ * of 16 bytes at both ends. */
 struct blink_tensor_map {
   uint64_t opaque[16]; /* a CUtensorMap, which must be 64-byte aligned */
 };

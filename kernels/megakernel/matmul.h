@@ -127,7 +127,7 @@ __device__ __forceinline__ void multiply(WeightStream<Half, Layers>& stream, con
           float4& sum = sums.part[t][warp][lane];
           float acc[4] = {};
           if (done) acc[0] = sum.x, acc[1] = sum.y, acc[2] = sum.z, acc[3] = sum.w;
-          stream.template add<Form>(stage, acc, now.x, tiles, tiles.chunks(done));
+          stream.template add<Form>(stage, acc, now.x, tiles, done);
           sum = make_float4(acc[0], acc[1], acc[2], acc[3]);
         }
         stream.release();

@@ -38,7 +38,8 @@ struct MatmulOrder {
                                               : model.hidden;
     BlockTiles<Form> tiles(model.maps + i, is_half ? n_in : n_in / kWord, n_out, chunks, to == kToProduct,
                            to == kToResidual ? 0 : i);
-    if (kIsCodes<Form> && !is_half) tiles.scales = {model.maps + count() + i, model.scale_bytes};
+    if (kIsCodes<Form> && !is_half)
+      tiles.scales = {model.maps + count() + i, model.scale_bytes, chunks, tiles.share() / kGemvChunk};
     return tiles;
   }
 };

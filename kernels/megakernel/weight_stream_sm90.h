@@ -35,6 +35,7 @@ constexpr uint32_t kMegakernelWarps = 8, kMegakernelThreads = 32 * kMegakernelWa
 constexpr uint32_t kMegakernelBlock = kMegakernelThreads + 128; /* and a warpgroup, of which one warp copies */
 constexpr uint32_t kStageK = BLINK_STAGE_CHUNKS * kGemvChunk;
 constexpr uint32_t kKeyAlign = 1024; /* of boxes of keys */
+constexpr uint32_t kBoxGrain = 16;   /* bytes: where in a row of a matrix a box may begin, and of which it has some */
 template <ScaleForm Form>
 constexpr uint32_t kStageChunks = kIsCodes<Form> ? BLINK_CODE_STAGE_CHUNKS : BLINK_STAGE_CHUNKS; /* at most */
 constexpr uint32_t kStageBytes = 2 * kGemvRows * kStageK; /* at most; keys and values take up as much */
@@ -61,10 +62,21 @@ constexpr uint32_t kPassTiles = 8; /* the tiles whose sums a block accumulates a
 template <typename Cache, int HeadDim>
 constexpr uint32_t kStageTiles = kStageBytes / kTileBytes<Cache, HeadDim>;
 
-/* The scales of a matrix of codes. */
+/* The scales of a matrix of codes. Their boxes have those of a stage's chunks. A box can only begin at a multiple of 16
+ * bytes of a row (else the copy is an illegal instruction), so where stages' scales do not, boxes begin before them,
+ * and are wider. */
 struct ScaleBoxes {
-  const void* map;
-  uint32_t chunk_bytes; /* of a row; 0 if the matrix is not of codes */
+  const void* map = nullptr;
+  uint32_t chunk_bytes = 0; /* of a row, a power of two up to 16; 0 if the matrix is not of codes */
+  uint32_t row_bytes = 0;   /* of a box */
+
+  __device__ __forceinline__ ScaleBoxes() {}
+  __device__ __forceinline__ ScaleBoxes(const void* of, uint32_t bytes, uint32_t stage_chunks, uint32_t share_chunks)
+      : map(of), chunk_bytes(bytes) {
+    const bool begins_there = (stage_chunks * bytes | share_chunks * bytes) % kBoxGrain == 0;
+    const uint32_t before = begins_there ? 0 : kBoxGrain - bytes;
+    row_bytes = (stage_chunks * bytes + before + kBoxGrain - 1) / kBoxGrain * kBoxGrain;
+  }
 };
 
 /* The tiles of one matrix that are this block's. A tile is a box of its tensor map, which sees w as [n_out / 8][8]
@@ -75,7 +87,7 @@ struct BlockTiles {
   uint32_t n_in, stage_chunks; /* k of a stage, in chunks: those of the map's boxes */
   uint32_t first, count;       /* every gridDim.x-th from `first` on */
   bool gate_up;
-  ScaleBoxes scales = {nullptr, 0};
+  ScaleBoxes scales;
 
   /* `turn` shifts which blocks have one tile fewer, so that over many matrices all blocks have the same work. */
   __device__ __forceinline__ BlockTiles(const void* tensor_map, uint32_t in, uint32_t out, uint32_t chunks,
@@ -97,11 +109,13 @@ struct BlockTiles {
   __device__ __forceinline__ uint32_t chunks(uint32_t done) const {
     return scales.chunk_bytes ? min(stage_chunks, (share() - done) / kGemvChunk) : stage_chunks;
   }
-  /* Of a row of a stage. */
-  __device__ __forceinline__ uint32_t scale_bytes() const { return (stage_chunks * scales.chunk_bytes + 15) / 16 * 16; }
+  /* Where in a row of the scales those of a warp's k + done begin. */
+  __device__ __forceinline__ uint32_t first_scale(uint32_t warp, uint32_t done) const {
+    return (first_k(warp) + done) / kGemvChunk * scales.chunk_bytes;
+  }
   /* What a stage has of a tile: weights and, behind them, scales. */
   __device__ __forceinline__ uint32_t weight_bytes() const { return 2 * kGemvRows * stage_k(); }
-  __device__ __forceinline__ uint32_t tile_bytes() const { return weight_bytes() + kGemvRows * scale_bytes(); }
+  __device__ __forceinline__ uint32_t tile_bytes() const { return weight_bytes() + kGemvRows * scales.row_bytes; }
   /* Whether a tile has half of the chunks of a full stage or fewer; then a stage has two, of codes if their scales have
    * room, too. */
   __device__ __forceinline__ bool fills_half() const { return 2 * stage_chunks <= BLINK_STAGE_CHUNKS; }
@@ -113,7 +127,7 @@ struct BlockTiles {
     const uint32_t at = index(tile), k = first_k(warp) + done, y = gate_up ? 8 * at : 0, z = gate_up ? 0 : 2 * at;
     copy_box(to, map, k, y, z, barrier);
     if (scales.chunk_bytes)
-      copy_box(to + weight_bytes(), scales.map, k / kGemvChunk * scales.chunk_bytes / 2, y, z, barrier);
+      copy_box(to + weight_bytes(), scales.map, first_scale(warp, done) / kBoxGrain * (kBoxGrain / 2), y, z, barrier);
   }
 };
 
@@ -160,12 +174,14 @@ struct StageVectors {
 template <ScaleForm Form>
 class CodeTile {
  public:
-  __device__ __forceinline__ CodeTile(const char* tile, const BlockTiles<Form>& tiles)
-      : row_bytes_(2 * tiles.stage_k()), scale_bytes_(tiles.scale_bytes()), chunk_bytes_(tiles.scales.chunk_bytes) {
+  /* Of the stage at the warp's k + done. */
+  __device__ __forceinline__ CodeTile(const char* tile, const BlockTiles<Form>& tiles, uint32_t done)
+      : row_bytes_(2 * tiles.stage_k()), scale_bytes_(tiles.scales.row_bytes), chunk_bytes_(tiles.scales.chunk_bytes) {
     const uint32_t row = threadIdx.x % 32 / 4, quarter = threadIdx.x % 4;
     const uint32_t unit = Form == kFp4By32 ? quarter : quarter * chunk_bytes_ / 16 * 4; /* of a chunk's scales */
     codes_ = tile + row * row_bytes_ + quarter * 16;
     scales_ = tile + tiles.weight_bytes() + row * scale_bytes_ + unit;
+    scales_ += tiles.first_scale(threadIdx.x / 32, done) % kBoxGrain;
   }
 
   __device__ __forceinline__ LaneChunk<Form> load(uint32_t chunk) const {
@@ -215,14 +231,15 @@ class WeightStream {
     for (uint32_t more = 1; more < Shape::kOfKeys; ++more) wait(), release();
   }
 
-  /* acc += a tile's weights, which a stage has brought, times x, where x[c] is token lane / 4 at what the lane has of
-   * the stage's chunk c: words 8 (lane % 4) and the next seven. */
+  /* acc += a tile's weights, which the stage at the warp's k + done has brought, times x, where x[c] is token lane / 4
+   * at what the lane has of the stage's chunk c: words 8 (lane % 4) and the next seven. */
   template <ScaleForm Form>
   __device__ __forceinline__ void add(const char* tile, float (&acc)[4],
                                       const StageVectors<Form> (&x)[kStageChunks<Form>],
-                                      const BlockTiles<Layers>& tiles, uint32_t n_chunks) const {
+                                      const BlockTiles<Layers>& tiles, uint32_t done) const {
+    const uint32_t n_chunks = tiles.chunks(done);
     if constexpr (kIsCodes<Form>)
-      add_codes<Form>({tile, tiles}, acc, x, n_chunks);
+      add_codes<Form>({tile, tiles, done}, acc, x, n_chunks);
     else if (n_chunks == kStageChunks<Form>)
       add_chunks<Form, true>(tile, acc, x, kStageChunks<Form>);
     else

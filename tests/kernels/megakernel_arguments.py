@@ -35,7 +35,7 @@ def tensor_maps(model: Model) -> NDArray[np.uint64]:
     maps.append(tensor_map(model.head, False, 64 * head_chunks(model.hidden, form)))
     if isinstance(form, GroupForm):
         scales = [m.scales for m in matrices if m.scales is not None]
-        boxes = [scale_box_bytes(n, form) for n in chunks]
+        boxes = [scale_box_bytes(n, m.values.shape[1], form) for n, m in zip(chunks, matrices, strict=True)]
         maps += [tensor_map(s, i % 4 == 2, boxes[i]) for i, s in enumerate(scales)]
     return np.array(maps)
 

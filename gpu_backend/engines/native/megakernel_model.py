@@ -103,7 +103,7 @@ def _scale_map(matrix: Matrix, gate_up: bool) -> bytes:
     assert matrix.scales
     assert matrix.groups
     row_words = matrix.scales.n_bytes // matrix.rows // 2
-    box_words = scale_box_bytes(_stage_chunks(matrix), matrix.groups) // 2
+    box_words = scale_box_bytes(_stage_chunks(matrix), matrix.columns, matrix.groups) // 2
     return _tile_map(matrix, matrix.scales.address, row_words, box_words, gate_up)
 
 

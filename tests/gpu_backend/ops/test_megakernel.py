@@ -93,10 +93,13 @@ def test_it_takes_weights_in_codes(name: str, form: GroupForm, constant: str, tm
 
 @pytest.mark.parametrize(("form", "constant"), CODES)
 def test_a_stage_has_room_for_codes_and_their_scales(form: GroupForm, constant: str) -> None:
-    chunks = [stage_chunks(columns, form) for columns in (1024, 2048, 3072, 4096, 5120, 7168, 14336)]
-    wide = chunk_scale_bytes(form) == 16
-    assert chunks == ([1, 2, 3, 2, 3, 3, 3] if wide else [1, 2, 3, 4, 3, 4, 4])
-    assert all(code_tile_bytes(n, form) <= CODE_STAGE_BYTES for n in chunks)
+    """By the bytes of a chunk's scales. Where these begin at no multiple of 16, a box begins before them."""
+    widths = (1024, 2048, 3072, 4096, 5120, 7168, 14336)
+    chunks = [stage_chunks(columns, form) for columns in widths]
+    expected = {4: [1, 2, 3, 4, 3, 4, 4], 8: [1, 2, 3, 4, 3, 3, 4], 16: [1, 2, 3, 2, 3, 3, 3]}
+    assert chunks == expected[chunk_scale_bytes(form)]
+    sizes = [code_tile_bytes(n, columns, form) for n, columns in zip(chunks, widths, strict=True)]
+    assert max(sizes) <= CODE_STAGE_BYTES
     assert 2 * GEMV_ROWS * GEMV_CHUNK * head_chunks(4096, form) <= CODE_STAGE_BYTES
 
 
@@ -227,6 +230,6 @@ def test_scales_of_codes_are_boxes_behind_those_of_the_matrices(
     codes = [[n // 4, *of] for n, of in zip(columns, rows, strict=True)]
     scales = [[n // 64 * 2, *of] for n, of in zip(columns, rows, strict=True)]
     assert [at[1:4] for at in maps] == 3 * codes + [[1024, 8, VOCAB // 8]] + 3 * scales
-    boxes = [[32, 8, 2]] * 3 + [[128, 8, 2]]
+    boxes = [[32, 8, 2]] * 3 + [[96, 8, 2]]
     of_scales = [[8, 8, 2]] * 3 + [[16, 8, 2]]
     assert [at[4:7] for at in maps] == 3 * boxes + [[128, 8, 2]] + 3 * of_scales

@@ -184,6 +184,7 @@ struct TensorMap {
 inline void copy_box(void* to, const void* map, uint32_t x, uint32_t y, uint32_t z, uint64_t* word) {
   const TensorMap& tensor = *static_cast<const TensorMap*>(map);
   if (reinterpret_cast<uintptr_t>(to) % 128) emulator::fail("a box to an address that is not 128-byte aligned");
+  if (2 * x % 16) emulator::fail("a box that begins at no multiple of 16 bytes");
   static const char zeros[512] = {};
   const uint32_t bytes = 2 * tensor.box_columns;
   const uint32_t within = 2 * std::min(tensor.box_columns, std::max<uint64_t>(tensor.columns, x) - x);
