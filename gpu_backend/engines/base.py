@@ -62,7 +62,7 @@ class Limits:
         """Tokens of a step that checks drafts; 0 where there are none."""
         if not self.max_drafts:
             return 0
-        if self.batch_invariant:  # a row's bits may be others in a larger step
+        if self.batch_invariant:  # in a larger one, a row's bits may be others
             return INVARIANT_ROWS
         wanted = min(MOST_VERIFY_ROWS, self.max_batch * (1 + self.max_drafts))
         return max(self.max_batch, FEWEST_VERIFY_ROWS, wanted)
@@ -76,7 +76,8 @@ class Limits:
     @property
     def max_step_tokens(self) -> int:
         """Of any step."""
-        return max(self.max_prefill_tokens, self.max_mixed_tokens, self.max_verify_rows)
+        invariant = INVARIANT_ROWS if self.batch_invariant else 0
+        return max(self.max_prefill_tokens, self.max_mixed_tokens, self.max_verify_rows, invariant)
 
     @property
     def pages_per_sequence(self) -> int:

@@ -81,7 +81,8 @@ class GraphGrid:
     last has max_batch more, or t.
 
     With `batch_invariant`, steps of up to INVARIANT_ROWS rows, with drafts or without, are all of one shape:
-    the same kernels compute a row whatever else is in the step. Steps of more rows have no drafts.
+    the same kernels compute a row whatever else is in the step. Decode steps of more rows have no
+    drafts.
     """
 
     def __init__(self, limits: Limits) -> None:

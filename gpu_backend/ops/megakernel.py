@@ -46,6 +46,8 @@ MEGAKERNEL_HIDDEN_TILES = PASS_TILES  # a block has at most so many tiles of the
 MEGAKERNEL_SLICE = MEGAKERNEL_WARPS * GEMV_CHUNK
 # Of a stage without codes, if a warp has so many: with 5 SkinnyGemm is faster by 17 %.
 MEGAKERNEL_FEWEST_CHUNKS = 6
+# Of codes, against what a warp needs of a row: so much 8B's down reads, and was timed with.
+MEGAKERNEL_MOST_READ = 8 / 7
 BLOCKS_PER_MULTIPROCESSOR = 4  # what attention aims to fill the GPU with
 MEGAKERNEL_BUFFERS = "<10QI4x"  # blink_megakernel_buffers
 
@@ -85,6 +87,12 @@ def has_small_stages(columns: int, form: Form | None) -> bool:
     two are requested at once."""
     fewest = min(MEGAKERNEL_FEWEST_CHUNKS, share_chunks(columns, form))
     return not isinstance(form, GroupForm) and stage_chunks(columns, form) < fewest
+
+
+def reads_too_much(columns: int, form: Form | None) -> bool:
+    """Whether stages of codes that do not divide a warp's share of a row would bring much beside it."""
+    share, stage = share_chunks(columns, form), stage_chunks(columns, form)
+    return ceil_div(share, stage) * stage > MEGAKERNEL_MOST_READ * share
 
 
 def head_chunks(hidden: int, form: Form | None) -> int:
@@ -152,6 +160,8 @@ class Megakernel:
             return f"the matrices' columns are {columns}, not all multiples of {grain}"
         if any(has_small_stages(n, form) for n in columns):
             return f"of {columns} columns, stages would be too small to keep the memory busy"
+        if any(reads_too_much(n, form) for n in columns):
+            return f"of {columns} columns, uneven stages would read more than an eighth in vain"
         if op.logits.columns % MEGAKERNEL_TILE:
             return f"the vocabulary is {op.logits.columns}, no multiple of {MEGAKERNEL_TILE}"
         if op.hidden > MEGAKERNEL_TILE * MEGAKERNEL_HIDDEN_TILES * megakernel_blocks(op, target):

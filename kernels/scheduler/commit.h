@@ -95,7 +95,10 @@ class Commit : private Tables {
       if (!c_.sequences[i].faulty) continue;
       pool_.forget(pages(i), c_.sequences[i].n_pages);
       p_.sync();
-      if (p_.thread() == 0) c_.sequences[i].faulty = 0;
+      if (p_.thread() == 0) {
+        c_.sequences[i].faulty = 0;
+        c_.sequences[i].filled = 0;  // what was to be linked is not
+      }
       p_.sync();
     }
   }

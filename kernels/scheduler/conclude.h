@@ -7,6 +7,7 @@
 #define BLINK_SCHEDULER_CONCLUDE_H
 
 #include "clock.h"
+#include "life.h"
 #include "pages.h"
 #include "prefix.h"
 #include "requests.h"
@@ -20,7 +21,8 @@ template <class P>
 class Conclude : private Tables {
  public:
   BLINK_FN Conclude(P& platform, const blink_scheduler_config& config, Steps<P>& steps, Clock<P>& clock,
-                    PagePool<P>& pool, PrefixCache<P>& prefix, StepTimes<P>& times, Requests<P>& requests)
+                    PagePool<P>& pool, PrefixCache<P>& prefix, StepTimes<P>& times, Requests<P>& requests,
+                    Life<P>& life)
       : Tables(config),
         p_(platform),
         steps_(steps),
@@ -28,18 +30,18 @@ class Conclude : private Tables {
         pool_(pool),
         prefix_(prefix),
         times_(times),
-        requests_(requests) {}
+        requests_(requests),
+        life_(life) {}
 
   // An execution of the kernel begins: the one before has concluded everything.
   BLINK_FN void start() { concluded_ = steps_.committed(); }
 
-  // Whether the next plan needs what only concluding brings: others wait for the places and pages of sequences that
-  // have ended, or each token of the next step might need a page that there is not.
-  BLINK_FN bool is_urgent() const {
-    return s_.n_zombies && (s_.n_waiting || pool_.available() < t_.n_sequences + c_.max_verify_rows);
-  }
+  // Whether the next plan might do more than go on with the requests in the batch, for which everything has to be
+  // concluded: requests wait, or so few pages are left that one of the next step's tokens might find none.
+  BLINK_FN bool is_urgent() const { return s_.n_waiting || pool_.available() < t_.n_sequences + c_.max_verify_rows; }
 
-  // Concludes all committed steps.
+  // Concludes all committed steps. Once the engine has failed, frontends are shown what has become of their requests,
+  // and nothing else is done.
   BLINK_CALLED void conclude() {
     if (concluded_ == steps_.committed()) return;
     uint32_t fills = 0;
@@ -51,7 +53,9 @@ class Conclude : private Tables {
       sequence.unshown = 0;
       requests_.publish(sequence.slot);
     }
-    if (p_.reduce(fills, Or())) prefix_.link_filled();
+    fills = p_.reduce(fills, Or());
+    if (life_.phase() == BLINK_PHASE_FAILED) return;
+    if (fills) prefix_.link_filled();
     while (concluded_ < steps_.committed()) {
       const blink_step_head& head = *steps_.set_of(++concluded_).head;
       if (p_.thread() == 0) count(head);
@@ -109,6 +113,7 @@ class Conclude : private Tables {
   PrefixCache<P>& prefix_;
   StepTimes<P>& times_;
   Requests<P>& requests_;
+  Life<P>& life_;
   uint64_t concluded_ = 0;  // the last step that is concluded: the same in every thread
 };
 

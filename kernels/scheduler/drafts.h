@@ -36,7 +36,8 @@ class Drafts : private Sequences {
   // drafts begin behind the token that it samples. While look-ups find nothing that is worth a row, most steps are
   // planned without them, and early.
   BLINK_FN bool await_tokens() const {
-    return c_.max_drafts && s_.n_active && (rest_ == 0 || steps_.verifies() || c_.copied_share);
+    if (!c_.max_drafts || s_.n_active == 0) return false;
+    return (rest_ == 0 && has_rows()) || steps_.verifies() || c_.copied_share;
   }
 
   // Gives each sequence that decodes its drafts, all in their histories, of a step in which `n_decoding` sequences
@@ -44,6 +45,7 @@ class Drafts : private Sequences {
   BLINK_FN bool choose(uint32_t n_decoding, bool has_prompts) {
     if (!c_.max_drafts) return false;
     if (rest_) return --rest_, false;
+    if (steps_.in_flight() || !has_rows()) return false;
     // Beside prompts, rows are as many as there may be sequences.
     const uint32_t rows = has_prompts ? Min()(c_.max_batch, c_.max_verify_rows) : c_.max_verify_rows;
     const uint32_t share = Max()(rows / n_decoding, 1u) - 1;  // of each sequence, if all have as many
@@ -137,6 +139,9 @@ class Drafts : private Sequences {
   BLINK_FN static uint32_t level_of(uint64_t chance) {
     return Min()(uint32_t(chance * kDraftLevels / kCertain), kDraftLevels - 1);
   }
+
+  // Whether a step of all sequences could have a draft of each.
+  BLINK_FN bool has_rows() const { return 2 * s_.n_active <= c_.max_verify_rows; }
 
   // The drafts that a sequence has room for: within its context and its request's tokens, of which the known token's
   // row makes one.

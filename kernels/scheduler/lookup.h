@@ -99,8 +99,9 @@ class Lookup : private Tables {
     repeat(tokens, from, end, 0, most);
     return most;
   }
-  // Puts what stands from `from` on behind `end`, from the `n`-th draft on. Behind that come the drafts themselves:
-  // what repeats itself goes on doing so. None of it is read again, so that all loads are issued together.
+  // Puts what stands from `from` on behind `end`: the drafts from the `n`-th to the `most`-th. The first `n` are there,
+  // and are what stands there, too. What would be read from behind `end` is a draft itself, and so the same as a token
+  // between `from` and `end`, which is read instead: all loads are issued together.
   BLINK_FN static void repeat(uint32_t* tokens, uint32_t from, uint32_t end, uint32_t n, uint32_t most) {
     uint32_t at = from + n;
     while (at >= end) at -= end - from;

@@ -70,7 +70,7 @@ class Planner : private Sequences {
     const uint32_t room = room_beside(counts);
     const uint32_t n_prompts = n_prefilling + Min()(room, s_.n_waiting);
     const bool has_drafts = n_decoding && drafts_.choose(n_decoding, n_prompts != 0);
-    if (c_.max_drafts && p_.thread() == 0) c_.trace[id % BLINK_TRACE_STEPS].chosen_ns = p_.now();
+    if (c_.max_drafts && n_decoding && p_.thread() == 0) c_.trace[id % BLINK_TRACE_STEPS].chosen_ns = p_.now();
     const Decoding decoders = n_decoding ? plan_decode(id, has_drafts) : Decoding{0, 0};
     const uint32_t n_decode = decoders.tokens;
     StepLoad load = {n_decode, n_decode, n_decode};

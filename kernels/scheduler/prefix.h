@@ -4,7 +4,7 @@
  * A sequence's pages are *linked* in their order, as each becomes full: the prefix cache then knows it, or knows an
  * equal one. Pages of a prompt are linked when the step that fills them is planned. Until that step has completed they
  * are found, but not used: whoever needs one awaits it, instead of computing it again. A page that decoding fills is
- * linked when its last token is committed, because nobody knows the token before.
+ * linked when the step of its last token is concluded, because nobody knows the token before.
  *
  * A match goes as far as pages are there, and never to the last token of what is known: something has to be computed,
  * or there would be nothing to sample from.

@@ -61,7 +61,7 @@ class Scheduler {
         grammars_(platform, config, payloads_, places_, requests_),
         staging_(platform, config, steps_, clock_, index_, payloads_, requests_, life_, turns_, grammars_),
         commit_(platform, config, steps_, clock_, pool_, drafts_, requests_, life_),
-        conclude_(platform, config, steps_, clock_, pool_, prefix_, times_, requests_),
+        conclude_(platform, config, steps_, clock_, pool_, prefix_, times_, requests_, life_),
         copies_(platform, config, steps_, index_, pool_, prefix_, turns_),
         launch_(platform, config, steps_, clock_, life_),
         admission_(platform, config, clock_, clients_, pool_, prefix_, requests_, turns_, grammars_, staging_),
@@ -85,7 +85,7 @@ class Scheduler {
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
-      const bool in_haste = awaits && clock_.plan_is_due();
+      const bool in_haste = awaits && c_.state->n_active && clock_.plan_is_due();
       if (!in_haste || conclude_.is_urgent() || life_.finished()) conclude_.conclude();
       const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();

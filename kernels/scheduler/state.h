@@ -26,7 +26,7 @@ struct blink_request {
   uint64_t output_at;      /* of the answer in the ring's heaps, as admitted; likewise output_room and what follows */
   uint32_t submission;     /* its sequence */
   uint32_t epoch;          /* the lease's when it was submitted: its payload carries both (R4) */
-  uint32_t state;          /* enum blink_state, as published */
+  uint32_t state;          /* enum blink_state: as published, or about to be (conclude.h) */
   uint32_t sequence_index; /* BLINK_NO_SEQUENCE while it waits and is not staged */
   uint32_t prompt_tokens;
   uint32_t max_outputs; /* max_tokens, limited to what the context, the KV cache and the answer's range hold */
@@ -166,7 +166,7 @@ struct blink_step_trace {
   uint64_t sample_ns;
   uint64_t done_ns;
   uint64_t turn_ns;     /* the scheduler's clock: the turn of its loop that launched the step began */
-  uint64_t chosen_ns;   /* ... its drafts had been chosen; 0: there is no speculation */
+  uint64_t chosen_ns;   /* ... its drafts had been chosen, if sequences decode in it; 0: there is no speculation */
   uint64_t launched_ns; /* ... the launch had been made */
   uint64_t seen_ns;     /* ... the turn that took its results began */
   uint32_t kind;

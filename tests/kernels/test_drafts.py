@@ -74,6 +74,11 @@ def test_a_place_that_others_wait_for_is_given_away_at_once(play: Play) -> None:
     play("places_come_back")
 
 
+def test_a_burst_shares_a_step_behind_the_end_of_the_last_answer(play: Play) -> None:
+    """S14: drafts are no reason not to look at the ring once more."""
+    play("burst_behind_the_end")
+
+
 def test_drafts_share_the_rows_that_there_are(play: Play) -> None:
     """S23."""
     play("few_rows")

@@ -30,7 +30,7 @@ def test_nothing_is_computed_twice(play: Play, script: str) -> None:
     play(script)
 
 
-@pytest.mark.parametrize("script", ["salts", "fault", "fault_shared"])
+@pytest.mark.parametrize("script", ["salts", "fault", "fault_shared", "fault_behind_a_page"])
 def test_nobody_finds_what_is_not_for_others(play: Play, script: str) -> None:
     """S17, R7."""
     play(script)

@@ -300,6 +300,39 @@ void places_come_back(ScriptedSimulation& w) {
   w.expect(full > 40 && empty <= 1, "S24: " + std::to_string(empty) + " steps had places left while requests waited");
 }
 
+// Requests that come shortly before a step ends, and with it the only request that was answered: the ring is scanned
+// again, so the next step has all of their prompts.
+void burst_behind_the_end(ScriptedSimulation& w) {
+  w.step_ns = 4'000'000;
+  w.attach();
+  uint32_t ends = 0;
+  for (uint32_t slot = 0; slot < 96; slot += 6) {
+    const blink_request& r = w.c.requests[slot];
+    const auto may_be_last = [&] {
+      if (w.runs.size() != 1 || w.runs[0].done > w.clock + 150'000) return false;
+      const blink_step_head& head = *w.c.sets[w.runs[0].set].head;
+      return head.has_drafts && r.max_outputs - r.generated <= head.n_decode;
+    };
+    w.submit(slot, text(slot, 50), 100 + slot);
+    w.until([&] { return may_be_last() || w.completed(slot); });
+    if (w.completed(slot)) continue;
+    const uint64_t id = w.c.sets[w.runs[0].set].head->id, end = w.runs[0].done;
+    w.submit(slot + 1, text(slot + 1, 40), 3);
+    w.until([&] { return w.clock + 40'000 >= end; });
+    w.submit(slot + 2, text(slot + 2, 40), 3);
+    w.submit(slot + 4, text(slot + 4, 40), 3);
+    w.until([&] { return !w.runs.empty() && w.c.sets[w.runs[0].set].head->id > id; });
+    if (w.completed(slot)) {
+      ++ends;
+      const uint32_t prompts = w.c.sets[w.runs[0].set].head->batch_size;
+      w.expect(prompts == 3, "S14: the step behind the end has " + std::to_string(prompts) + " of 3 prompts");
+    }
+    finish(w, slot, slot + 2);
+    finish(w, slot + 4, slot + 4);
+  }
+  w.expect(ends > 0, "no request ended so");
+}
+
 constexpr Script kScripts[] = {
     {"right", right, kRoomy},
     {"right_by_suffix", right, by_suffix(kRoomy)},
@@ -317,6 +350,7 @@ constexpr Script kScripts[] = {
     {"nothing_right", nothing_right, kRoomy},
     {"shown_late", shown_late, kRoomy},
     {"places_come_back", places_come_back, kRoomy},
+    {"burst_behind_the_end", burst_behind_the_end, kRoomy},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@ using namespace simulator;
 namespace {
 
 constexpr Sizes kRoomy{32, 1, 16, 2048, kPage, 2048, 512, 8, 0};
+constexpr Sizes kArmed{32, 1, 16, 2048, kPage, 2048, 512, 8, 5000};
 constexpr Sizes kNarrow{32, 1, 4, 512, kPage, 32, 512, 4, 0};
 
 Tokens joined(Tokens tokens, const Tokens& more) {
@@ -141,6 +142,38 @@ void fault_shared(ScriptedSimulation& w) {
   expect_cached(w, 2, 0);
 }
 
+// Of a request that comes to where there is no token in the step behind one that has filled a page: steps so short that
+// the results of two are there at once.
+void fault_behind_a_page(ScriptedSimulation& w) {
+  w.step_ns = 100;
+  w.attach();
+  auto ask = [&](uint32_t slot, uint32_t sequence, const Tokens& prompt, uint64_t seed, uint32_t max_tokens) {
+    blink_descriptor d = w.descriptor(sequence, max_tokens);
+    d.ticket = 2 * sequence + slot;
+    d.prompt_tokens = prompt.size();
+    d.seed = seed;
+    w.ring.place(slot, d);
+    d.crc32c = reference_crc(d, prompt.data());
+    std::copy(prompt.begin(), prompt.end(), w.ring.prompt(slot, d));
+    w.c.descriptors[slot] = d;
+    w.request(slot, sequence, BLINK_COMMAND_SUBMIT);
+    w.expect(w.until([&] { return w.status(slot).sequence == sequence && w.completed(slot); }), "it waits for ever");
+  };
+  uint32_t faults = 0;
+  for (uint32_t k = 1; k <= 400; ++k) {
+    Tokens prompt = text(k, 1 + k % (kPage - 1));
+    ask(0, k, prompt, 1ull << 62, 200);
+    faults += w.status(0).reason == BLINK_REASON_NUMERICAL_FAULT;
+    for (uint32_t token : answer(w, 0)) prompt.push_back(token);
+    for (uint32_t token : text(1000 + k, kPage)) prompt.push_back(token);
+    ask(1, k, prompt, 1, 1);
+    expect_cached(w, 1, 0);
+    for (uint32_t slot : {0, 1}) w.request(slot, k, BLINK_COMMAND_RELEASE);
+    w.until([&] { return w.status(0).state == BLINK_STATE_EMPTY && w.status(1).state == BLINK_STATE_EMPTY; });
+  }
+  w.expect(faults > 300, "only " + std::to_string(faults) + " requests came to where there was no token");
+}
+
 // One prompt is asked again and again, while others come and go: looking for what is absent must not become longer, let
 // alone endless, for what was evicted in between.
 void hot_prompt(ScriptedSimulation& w) {
@@ -173,6 +206,7 @@ constexpr Script kScripts[] = {
     {"hot_prompt", hot_prompt, kNarrow},
     {"fault", fault, kRoomy},
     {"fault_shared", fault_shared, kRoomy},
+    {"fault_behind_a_page", fault_behind_a_page, kArmed},
 };
 
 }  // namespace
