@@ -40,9 +40,7 @@ class Limits:
     priorities: bool = False  # requests with a lower priority come before others (S2)
     grammar_words: int = 0  # of all grammars in device memory, 4 bytes each (S21); 0: none is taken
     kv_fp8: bool = False  # keys and values are cached in fp8, else in the model's half type
-    batch_invariant: bool = (
-        False  # decode steps of up to INVARIANT_ROWS rows are of one shape; no others have drafts
-    )
+    batch_invariant: bool = False  # decode steps of up to INVARIANT_ROWS rows are all of one shape
     max_drafts: int = 0  # tokens of a sequence that a step checks beside the known one; 0: no speculation
     longest_match: int = 0  # tokens, behind whose earlier place drafts are looked up
     shortest_match: int = 0

@@ -102,18 +102,23 @@ void eviction(ScriptedSimulation& w) {
   expect_cached(w, 4, 6 * kPage);
 }
 
-// Submits a request in slot 0 whose answer soon comes to where there is no token, and waits until it ends there.
+// Submits a request, and waits until it has ended.
+void ask(ScriptedSimulation& w, uint32_t slot, blink_descriptor d, uint64_t seed, const Tokens& prompt) {
+  d.prompt_tokens = prompt.size();
+  d.seed = seed;
+  w.ring.place(slot, d);
+  d.crc32c = reference_crc(d, prompt.data());
+  std::copy(prompt.begin(), prompt.end(), w.ring.prompt(slot, d));
+  w.c.descriptors[slot] = d;
+  w.request(slot, d.sequence, BLINK_COMMAND_SUBMIT);
+  w.expect(w.until([&] { return w.status(slot).sequence == d.sequence && w.completed(slot); }),
+           "a request waits for ever");
+}
+// The same in slot 0, of one whose answer soon comes to where there is no token.
 void end_in_fault(ScriptedSimulation& w, uint32_t ticket, const Tokens& prompt) {
   blink_descriptor d = w.descriptor(1, 200);
   d.ticket = ticket;
-  d.prompt_tokens = prompt.size();
-  d.seed = 1ull << 62;
-  w.ring.place(0, d);
-  d.crc32c = reference_crc(d, prompt.data());
-  std::copy(prompt.begin(), prompt.end(), w.ring.prompt(0, d));
-  w.c.descriptors[0] = d;
-  w.request(0, 1, BLINK_COMMAND_SUBMIT);
-  w.expect(w.until([&] { return w.completed(0); }), "a request waits for ever");
+  ask(w, 0, d, 1ull << 62, prompt);
   w.expect(w.status(0).reason == BLINK_REASON_NUMERICAL_FAULT, "there was always a token");
 }
 
@@ -147,26 +152,19 @@ void fault_shared(ScriptedSimulation& w) {
 void fault_behind_a_page(ScriptedSimulation& w) {
   w.step_ns = 100;
   w.attach();
-  auto ask = [&](uint32_t slot, uint32_t sequence, const Tokens& prompt, uint64_t seed, uint32_t max_tokens) {
+  auto serve = [&](uint32_t slot, uint32_t sequence, const Tokens& prompt, uint64_t seed, uint32_t max_tokens) {
     blink_descriptor d = w.descriptor(sequence, max_tokens);
     d.ticket = 2 * sequence + slot;
-    d.prompt_tokens = prompt.size();
-    d.seed = seed;
-    w.ring.place(slot, d);
-    d.crc32c = reference_crc(d, prompt.data());
-    std::copy(prompt.begin(), prompt.end(), w.ring.prompt(slot, d));
-    w.c.descriptors[slot] = d;
-    w.request(slot, sequence, BLINK_COMMAND_SUBMIT);
-    w.expect(w.until([&] { return w.status(slot).sequence == sequence && w.completed(slot); }), "it waits for ever");
+    ask(w, slot, d, seed, prompt);
   };
   uint32_t faults = 0;
   for (uint32_t k = 1; k <= 400; ++k) {
     Tokens prompt = text(k, 1 + k % (kPage - 1));
-    ask(0, k, prompt, 1ull << 62, 200);
+    serve(0, k, prompt, 1ull << 62, 200);
     faults += w.status(0).reason == BLINK_REASON_NUMERICAL_FAULT;
     for (uint32_t token : answer(w, 0)) prompt.push_back(token);
     for (uint32_t token : text(1000 + k, kPage)) prompt.push_back(token);
-    ask(1, k, prompt, 1, 1);
+    serve(1, k, prompt, 1, 1);
     expect_cached(w, 1, 0);
     for (uint32_t slot : {0, 1}) w.request(slot, k, BLINK_COMMAND_RELEASE);
     w.until([&] { return w.status(0).state == BLINK_STATE_EMPTY && w.status(1).state == BLINK_STATE_EMPTY; });
