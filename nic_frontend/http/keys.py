@@ -14,6 +14,7 @@ import hashlib
 import logging
 import re
 import secrets
+import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 MOST_KEYS = 512
 LIMITS = ("requests-per-minute", "tokens-per-minute", "concurrent")
 FIELDS = ("name", "key", "sha256", *LIMITS)
+SETTLED_NS = 1_000_000_000  # more than a tick of any file system's clock
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,11 @@ class Keys:
 
     def __init__(self, only: str | None, path: Path | None) -> None:
         self._path = path
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, ...] | None = None
         self._keys: tuple[Key, ...] = ()
         self._told = ""  # why they were not read the last time
         if path is not None:
-            self._stamp, self._keys = _stamp(path), read_keys(path)
+            self._stamp, self._keys = _settled(_stamp(path)), read_keys(path)
         elif only:
             self._keys = (Key(hashlib.sha256(only.encode()).digest()),)
 
@@ -94,20 +96,27 @@ class Keys:
             stamp = _stamp(self._path)
             if stamp == self._stamp:
                 return
-            self._stamp = stamp
-            self._keys = read_keys(self._path)
+            self._stamp = _settled(stamp)
+            before, self._keys = self._keys, read_keys(self._path)
         except (OSError, ValueError) as error:
             if str(error) != self._told:  # once a second would be too often
                 log.warning("the API keys stay as they were: %s", error)
             self._told = str(error)
         else:
             self._told = ""
-            log.info("read %d API keys from %s", len(self._keys), self._path)
+            if self._keys != before:
+                log.info("read %d API keys from %s", len(self._keys), self._path)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamp(path: Path) -> tuple[int, ...]:
     state = path.stat()
-    return state.st_mtime_ns, state.st_ino
+    return state.st_mtime_ns, state.st_ino, state.st_size
+
+
+def _settled(stamp: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The stamp if it tells every later change. A file that changed just now may do so again within the same
+    tick of its file system's clock, so that it has to be read once more."""
+    return stamp if time.time_ns() - stamp[0] > SETTLED_NS else None
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:

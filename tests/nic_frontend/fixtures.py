@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +18,13 @@ from templates import write_model_with
 from tiny_model import build_tokenizer, write_model
 
 from nic_frontend import service
+from nic_frontend.http import key_budgets
 from nic_frontend.text import tokenizer
 from nic_frontend.text.tokenizer_trial import try_tokenizer
 
 __all__ = [
     "attached_at_once",
+    "budget_clock",
     "compilers_on_demand",
     "failed",
     "kept",
@@ -123,6 +126,15 @@ def attached_at_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "ATTACH_POLL_S", 0.005)
         yield
+
+
+@pytest.fixture
+def budget_clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time by which the limits of API keys come back, for a test to move: by itself it stands still,
+    however long requests take."""
+    now = [1000.0]
+    monkeypatch.setattr(key_budgets, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
 
 
 @pytest.fixture(scope="session")
