@@ -25,13 +25,20 @@ async def run_lanes(
 
 
 async def _lane(order: AgentOrder, client: Client, prompts: Prompts, lane: int) -> None:
-    """A failure ends the session that it is in."""
+    """A failure ends the session that it is in. A lane that is due within the window begins, however late
+    this process wakes up: a warm-up's window is short.
+    """
     work, end = order.workload, order.start_ns + order.window_ns
-    await until(order.start_ns + min(order.window_ns, int(work.starts_s[lane] * 1e9)))
+    due = order.start_ns + int(work.starts_s[lane] * 1e9)
+    if due >= end:
+        return
+    await until(due)
     session, turn = lane, int(work.first_turns[lane])
-    while time.monotonic_ns() < end:
+    while True:
         if not await _session(order, client, prompts, session, turn):
             await asyncio.sleep(REFUSED_S)
+        if time.monotonic_ns() >= end:
+            return
         session, turn = session + work.lanes, 0
 
 
@@ -48,8 +55,8 @@ async def _session(
     for turn in range(first_turn, plan.turns):
         if turn > first_turn:
             await until(min(end, time.monotonic_ns() + int(plan.waits_s[turn] * 1e9)))
-        if time.monotonic_ns() >= end:
-            return True
+            if time.monotonic_ns() >= end:
+                return True
         requests = range(int(firsts[turn]), int(firsts[turn] + plan.widths[turn]))
         branches = [history, *(history.fork() for _ in requests[1:])]
         answered = await asyncio.gather(
