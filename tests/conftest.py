@@ -18,7 +18,7 @@ from gpu_backend.cuda import instances
 from ringbuffer import messages
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Tests fetch nothing (needs.py), as nobody knows how long that takes.
 
     Those that run side by side have a core each: torch and numpy, which are imported later, would start a
@@ -26,6 +26,12 @@ def pytest_configure() -> None:
     os.environ["BLINK_NO_DOWNLOADS"] = "1"
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if config.pluginmanager.has_plugin("hypothesispytest"):
+        from hypothesis import settings  # takes seconds in the guest of scripts/soft-roce, which does without
+
+        # How long an example of a property test takes says only how busy the machine is.
+        settings.register_profile("unhurried", settings(), deadline=None)
+        settings.load_profile("unhurried")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -162,7 +162,7 @@ def test_cores_that_do_not_exist_are_refused(start: Start) -> None:
 
 @pytest.mark.slow
 def test_an_open_stream_finishes_before_the_end(start: Start) -> None:
-    server = start().wait_ready()
+    server = start(f"--drain-timeout={WAIT_S:g}").wait_ready()
     with server.client.stream("POST", "/v1/completions", json=STREAM) as response:
         lines = response.iter_lines()
         next(lines)

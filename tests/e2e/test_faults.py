@@ -64,6 +64,7 @@ def test_a_frontend_killed_in_mid_stream(serve: Serve) -> None:
 
 def test_a_frontends_death_leaves_the_others_streams_alone(serve: Serve) -> None:
     server = serve("--frontends=2", "--threads=1")
+    n = 24  # the kernel deals them out by chance: that one frontend has them all happens once in 2 ** 23
     finished: list[str] = []
 
     def read(stream: OpenStream) -> None:
@@ -72,15 +73,15 @@ def test_a_frontends_death_leaves_the_others_streams_alone(serve: Serve) -> None
         except httpx.TransportError:
             finished.append("broken")
 
-    readers = [threading.Thread(target=read, args=(stream,)) for stream in open_streams(server, 16)]
+    readers = [threading.Thread(target=read, args=(stream,)) for stream in open_streams(server, n)]
     os.kill(server.frontends()[0], signal.SIGKILL)
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join(WAIT_S)
     whole = [text for text in finished if text.endswith("data: [DONE]\n\n")]
-    assert len(whole) + finished.count("broken") == 16
-    assert 0 < len(whole) < 16
+    assert len(whole) + finished.count("broken") == n
+    assert 0 < len(whole) < n
     assert all('"finish_reason":"stop"' in text for text in whole)
 
 
@@ -99,7 +100,7 @@ def test_streams_outlive_a_frontend_that_stands_still(serve: Serve) -> None:
 
 
 def test_a_stop_lets_every_stream_finish(serve: Serve) -> None:
-    server = serve("--threads=1")
+    server = serve("--threads=1", f"--drain-timeout={WAIT_S:g}")
     streams = open_streams(server, 4)
     server.process.send_signal(signal.SIGTERM)
     texts = [stream.rest() for stream in streams]

@@ -219,7 +219,7 @@ def test_a_gpu_that_fails_is_told_to_the_frontends_with_its_reason(
     """They need not wait until the heartbeat has stood still for two seconds."""
     broken.last, broken.code = Phase.SERVING, 700
     began = own_s()
-    assert run(broken.die) == 1
+    assert backend.run(BackendOptions(Path("/model")), broken.die) == 1  # another thread may wait for a core
     assert own_s() - began < 2
     assert broken.told == [(Fault.DEVICE, 700)]
     assert "the scheduler died: the GPU failed with CUDA error 700 (fault DEVICE)" in capsys.readouterr().err

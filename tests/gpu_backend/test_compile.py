@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from limits import WAIT_S
 from model_config import model_config
+from waiting import wait_until
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings: scripts/setup gpu")
 
@@ -104,9 +105,20 @@ def test_nobody_waits_for_ever_for_another_process(
     assert capsys.readouterr().err.count("waiting for another process") == 1
 
 
-def test_those_who_have_waited_in_vain_do_not_wait_for_each_other(cache: Path) -> None:
+def test_those_who_have_waited_in_vain_do_not_wait_for_each_other(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What one process could not compile, the others try side by side."""
     together = threading.Barrier(3)
+    refused: set[int] = set()  # descriptors of the lock, one of each who waits
+    takes = kept_cuda._takes
+
+    def noted(descriptor: int) -> bool | None:
+        if (has := takes(descriptor)) is False:
+            refused.add(descriptor)
+        return has
+
+    monkeypatch.setattr(kept_cuda, "_takes", noted)
 
     def wait_and_try() -> None:
         with kept_cuda.making(cache / "entry.cubin"):
@@ -115,6 +127,7 @@ def test_those_who_have_waited_in_vain_do_not_wait_for_each_other(cache: Path) -
     with ThreadPoolExecutor() as threads:
         with kept_cuda.making(cache / "entry.cubin"):
             waiting = [threads.submit(wait_and_try) for _ in range(3)]
+            wait_until(lambda: len(refused) == 3, what="three who wait")
             time.sleep(0.2)
             assert together.n_waiting == 0
         for one in waiting:

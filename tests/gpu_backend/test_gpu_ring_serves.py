@@ -68,12 +68,15 @@ REQUESTS = """
 from demo_client import ask, completion, items, right
 from harness import Frontend
 from nic_frontend.options import VerbsRing
+from waiting import wait_until
 
 where = VerbsRing(host="127.0.0.1", port=backend.exchange.thread.port, key=KEY)
 frontend = Frontend(SimpleNamespace(path=ring), demo_directory(), ring=where)
 assert frontend.service.transport.capabilities.name == "verbs"
 chosen = items("add", 24)
 replies = ask(frontend.url, [completion(item, stream=True) for item in chosen])
+# The scheduler tells what it has done a while after an answer is out.
+wait_until(lambda: backend.ring.stats()["completed"] >= 24, what="the scheduler's numbers")
 print(sum(right(chosen, replies)), backend.ring.stats()["completed"])
 frontend.stop()
 assert backend.stop()

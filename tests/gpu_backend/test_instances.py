@@ -120,7 +120,7 @@ def test_an_error_is_told_and_leaves_no_process(source: Path, monkeypatch: pytes
     before = tree(os.getpid())
     with pytest.raises(CompileError, match=r"(?s)fill\.cu.*below"):
         compile_instances(source, "sm_90a", ["fill<-1>", *NAMES])
-    assert tree(os.getpid()) == before
+    assert tree(os.getpid()) <= before  # of which some may have ended meanwhile
 
 
 @pytest.mark.slow

@@ -43,6 +43,16 @@ print(engine.table(bench.measure(engine.Load(2, 0, 20))))
 bench.close()
 """
 CEILINGS = """
+import steady_meter
+
+class Clock:  # the meter's, too: no other process can run between a look at the one and at the other
+    now = 100.0
+
+    def monotonic(self):
+        self.now += 0.0002
+        return self.now
+
+sustained.time = steady_meter.time = Clock()
 engine.products = lambda device, stream, measure: Ceiling("multiplies", 1e12, *measure(int, int))
 bench = engine.Bench(config, limits, sustained_s=0.1)
 print("\\n".join(map(engine.line, bench.ceilings)))

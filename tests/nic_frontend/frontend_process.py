@@ -41,7 +41,7 @@ class Process:
         self.url = f"http://127.0.0.1:{port}"
 
     def wait_ready(self) -> None:
-        wait_until(self._healthy)
+        wait_until(self._healthy, START_S)
 
     def _healthy(self) -> bool:
         assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()

@@ -23,6 +23,8 @@ from ringbuffer.extents import output_words
 from ringbuffer.region import Geometry, ModelFacts, Region, create, model_fingerprint, rounded_up
 from ringbuffer.words import Status, output_record, pair_word
 
+ANSWERED = State.PREFILL_PROCESSING, State.DECODE_PROCESSING
+
 
 class MockBackend:
     """Heaps have room for a whole context of each slot where no size is given.
@@ -32,6 +34,7 @@ class MockBackend:
     heartbeat.
 
     `torn` announces each record a step before it is written. `jitter` publishes a lower count now and then.
+    `held` says which rows get no token now, while others do.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class MockBackend:
         self.records = "both"
         self.torn = False
         self.jitter = False
+        self.held: Callable[[Row], bool] = lambda row: False
         self.frozen = threading.Event()  # no heartbeat, no progress: a scheduler that hangs
         self.stalled = threading.Event()  # a heartbeat, but no tokens
         self.awake = threading.Event()  # cleared while nobody asks: it beats, and leaves the core to others
@@ -135,7 +139,7 @@ class MockBackend:
             if now >= next_step and not self.stalled.is_set():
                 next_step = now + self.step_s
                 for slot, row in enumerate(self._rows):
-                    if row.state in (State.PREFILL_PROCESSING, State.DECODE_PROCESSING):
+                    if row.state in ANSWERED and not self.held(row):
                         self._step(slot, row)
             if self.awake.wait(0.05):
                 time.sleep(min(self.look_s, self.step_s))

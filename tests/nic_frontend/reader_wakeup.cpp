@@ -8,7 +8,7 @@
 
 namespace {
 
-enum class Write { kFree, kReached, kLetGo };
+enum class Write { kFree, kReached, kLetGo, kDone };
 std::atomic<Write> reached{Write::kFree};
 std::atomic<int> watched{-1};
 
@@ -20,11 +20,14 @@ void await(Write state) {
 
 // In the C library's place: the reader's thread loses its core just before its first write.
 extern "C" ssize_t write(int file, const void* bytes, size_t n) {
-  if (file == watched && reached == Write::kFree) {
+  const bool first = file == watched && reached == Write::kFree;
+  if (first) {
     reached = Write::kReached;
     await(Write::kLetGo);
   }
-  return syscall(SYS_write, file, bytes, n);
+  const ssize_t written = syscall(SYS_write, file, bytes, n);
+  if (first) reached = Write::kDone;
+  return written;
 }
 
 int main() {
@@ -49,7 +52,7 @@ int main() {
   await(Write::kReached);
   if (drain() != 1) fail("the token is not there", slot, 1);
   reached = Write::kLetGo;
-  usleep(50000);
+  await(Write::kDone);
   drain();
   pollfd wake{watched, POLLIN, 0};
   if (poll(&wake, 1, 0) != 0) fail("the eventfd stays readable", slot, 1);

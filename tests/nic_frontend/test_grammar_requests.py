@@ -57,6 +57,7 @@ def test_what_clients_that_left_asked_for_is_not_compiled(frontend: Frontend) ->
     assert frontend.service.metrics.grammars_refused == 0
 
 
+@pytest.mark.usefixtures("budget_clock")
 def test_a_key_pays_for_what_is_refused_and_what_is_compiled(
     backend: MockBackend, start_frontend: StartFrontend, tmp_path: Path
 ) -> None:

@@ -135,13 +135,13 @@ def test_a_frontend_that_cannot_be_put_together_leaves_nothing(
 
     monkeypatch.setattr(service, "TokenReader", Kept)
     monkeypatch.setattr(service, "Watchdog", fails)
-    before = children(os.getpid())
+    before = {*children(os.getpid())}
     with pytest.raises(OSError, match="no watchdog"):
         Service(FrontendOptions(ring=backend.path, model_dir=model_dir))
     assert readers[0]._reader is None
     assert backend.region.leases["word"][0] == 0
     assert not segment_path(backend.path).exists()
-    assert children(os.getpid()) == before
+    assert {*children(os.getpid())} <= before  # one that another test has left may end meanwhile
 
 
 def test_another_model_is_refused(backend: MockBackend, tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_a_heartbeat_that_stands_still(start_backend: StartBackend, start_fronte
     frontend = start_frontend(backend)
     thread, answers = in_thread(frontend, {"prompt": "x", "max_tokens": 400})
     wait_until(lambda: frontend.service.tracker.n_open == 1)
-    backend.frozen.set()
     began = time.monotonic()
+    backend.frozen.set()
     thread.join()
     assert 1.5 < time.monotonic() - began < 10.0
     assert re.search(r"heartbeat has stood still for \d", error_of(answers[0], 503)["message"])

@@ -127,6 +127,7 @@ def test_full_and_gone(start_backend: StartBackend, start_frontend: StartFronten
     stream = client.completions.create(model="tiny", prompt=["x"] * 16, max_tokens=400, stream=True)
     chunks = iter(stream)
     next(chunks)
+    backend.stalled.set()  # so that none of them ends before the others are refused
     with pytest.raises(openai.RateLimitError) as full:
         client.completions.create(model="tiny", prompt="x")
     assert int(full.value.response.headers["retry-after"]) >= 1

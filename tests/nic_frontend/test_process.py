@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,7 @@ from harness import StartBackend, StartFrontend, wait_until
 from limits import WAIT_S
 from mock_backend import MockBackend
 from process_state import children, stop
+from scripted_answers import count_up
 from sse import parse
 
 from ringbuffer import abi
@@ -37,7 +39,7 @@ def test_sigterm_lets_streams_finish(
     start_backend: StartBackend, model_dir: Path, port: int, processes: list[Process]
 ) -> None:
     backend = start_backend(step_s=0.01, device="cpu")
-    processes.append(frontend := Process(backend, model_dir, port))
+    processes.append(frontend := Process(backend, model_dir, port, drain_s=WAIT_S / 2))
     frontend.wait_ready()
     answers: list[httpx.Response] = []
     body = {"prompt": "x", "max_tokens": 100, "stream": True}
@@ -63,7 +65,7 @@ def test_sigterm_to_its_whole_group_is_told_of_no_grammar(
 ) -> None:
     """As `timeout` sends it: the processes that compile grammars serve on until the frontend ends."""
     backend = start_backend(step_s=0.01, device="cpu")
-    processes.append(frontend := Process(backend, model_dir, port))
+    processes.append(frontend := Process(backend, model_dir, port, drain_s=WAIT_S / 2))
     frontend.wait_ready()
     url, body = f"{frontend.url}/v1/completions", {"prompt": "x", "max_tokens": 100, "stream": True}
     chosen = {"prompt": "x", "max_tokens": 1, "structured_outputs": {"choice": ["a"]}}
@@ -164,6 +166,13 @@ def test_streams_outlive_a_frontend_that_stands_still(
     n = min(90, int(still_s / 0.02))  # ends while it stands still, or soon after
     body = {"prompt": "x", "stream": True}
     bodies: dict[int, bytes] = {}
+    few = 6  # tokens that the first have when all wait
+
+    def pausing(prompt: list[int]) -> Iterator[int]:
+        for position, token in enumerate(count_up(prompt)):
+            if position == few:
+                backend.stalled.set()
+            yield token
 
     def read(index: int, n_tokens: int) -> None:
         asked = {**body, "max_tokens": n_tokens}
@@ -176,9 +185,13 @@ def test_streams_outlive_a_frontend_that_stands_still(
             reader.start()
         return readers
 
-    readers = ask(range(8), n)
-    wait_until(lambda: len(backend.accepted) == 8 and all(row.count > 5 for row in backend.accepted))
+    backend.script = pausing
     backend.stalled.set()
+    readers = ask(range(8), n)
+    wait_until(lambda: len(backend.accepted) == 8)
+    backend.stalled.clear()
+    wait_until(lambda: all(row.count > few for row in backend.accepted))
+    backend.script = count_up
     readers += ask(range(8, 12), 20)
     wait_until(lambda: len(backend.accepted) == 12)
     stop(frontend.process.pid)

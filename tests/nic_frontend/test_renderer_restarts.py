@@ -138,7 +138,7 @@ def test_a_connection_that_fails_costs_its_requests_alone(
     start_renderer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played(monkeypatch, CAN_RENDER + "s.recv(1)", renders())
-    renderer = start_renderer(ECHO)
+    renderer = start_renderer(ECHO, PATIENT)
 
     async def refuse(*_: Any, **__: Any) -> Any:
         raise OSError("no more files")

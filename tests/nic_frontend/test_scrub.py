@@ -40,10 +40,12 @@ def test_prompts_of_requests_that_are_open_stay(
     backend = start_backend(step_s=0.02)
     frontend = start_frontend(backend, scrub=True)
     body = {**COMPLETION, "prompt": PROMPT, "max_tokens": 50, "stream": True}
+    backend.held = lambda row: row.prompt == PROMPT and row.count > 0
     with frontend.client.stream("POST", "/v1/completions", json=body) as stream:
         lines = stream.iter_lines()
         next(lines)
         for _ in range(3):
             frontend.client.post("/v1/completions", json={**COMPLETION, "prompt": [5] * 40})
         assert np.isin(PROMPT, backend.region.prompts).all()
+        backend.held = lambda row: False
     wait_until(lambda: not backend.region.prompts.any())

@@ -258,3 +258,4 @@ def test_choices_without_a_limit_fit_together(
         answer = frontend.client.post("/v1/chat/completions", json=chat | {"n": n}).json()
         limit = tokens or 512 - answer["usage"]["prompt_tokens"]
         assert answer["usage"]["completion_tokens"] == n * limit
+        wait_until(lambda: frontend.service.tracker.slots.n_free == 16)

@@ -181,4 +181,4 @@ def test_the_slot_is_cancelled_at_a_stop_string(
     frontend.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 400, "stop": "$"})
     wait_until(lambda: backend.open_rows() == 0)
     assert [command.name for _, _, command in backend.commands] == ["SUBMIT", "CANCEL", "RELEASE"]
-    assert backend.accepted[0].count < 100
+    assert backend.accepted[0].steps < 100

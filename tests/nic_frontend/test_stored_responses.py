@@ -398,7 +398,7 @@ def test_what_is_cut_off_in_the_background(stored: Stored) -> None:
 @pytest.mark.parametrize("how", ["cancel", "delete"])
 def test_another_frontend_cancels(stored: Stored, how: str) -> None:
     one, other = stored("It rains. " * 200), stored("x")
-    one.backend.step_s = 0.05
+    one.backend.stalled.set()  # so that it does not end by itself
     id = post(one, background=True).json()["id"]
     if how == "cancel":
         cancelled = other.client.post(f"/v1/responses/{id}/cancel").json()
@@ -556,9 +556,10 @@ def test_a_stream_is_found_while_it_is_computed(stored: Stored) -> None:
 
 def test_what_is_deleted_while_it_is_computed_stays_away(stored: Stored) -> None:
     frontend = stored("It rains. " * 4)
-    frontend.backend.step_s = 0.02
+    frontend.backend.stalled.set()
     stream = Streaming(frontend)
     assert frontend.client.delete(f"/v1/responses/{stream.id}").json()["deleted"]
+    frontend.backend.stalled.clear()
     assert stream.last()["type"] == "response.completed"
     assert frontend.client.get(f"/v1/responses/{stream.id}").status_code == 404
 
@@ -683,6 +684,6 @@ def test_the_official_client(stored: Stored) -> None:
             time.sleep(0.01)
             slow = client.responses.retrieve(slow.id)
         assert slow.output_text == first.output_text
-        frontend.backend.step_s = 0.05
+        frontend.backend.stalled.set()
         long = client.responses.create(model="tiny", input="Weather?", background=True)
         assert client.responses.cancel(long.id).status == "cancelled"

@@ -55,7 +55,7 @@ def test_its_process_loads_no_more_than_it_needs() -> None:
 
 
 def test_chats_are_rendered_each_with_its_own_text(start_renderer: Any) -> None:
-    renderer = start_renderer(ECHO)
+    renderer = start_renderer(ECHO, PATIENT)
 
     async def all_at_once() -> list[str]:
         texts = [f"{i} é漢😀" + "x" * i for i in range(200)]
@@ -68,7 +68,7 @@ def test_chats_are_rendered_each_with_its_own_text(start_renderer: Any) -> None:
 
 def test_lone_surrogates_are_refused(start_renderer: Any) -> None:
     with pytest.raises(ApiError, match="lone surrogate") as refused:
-        asyncio.run(start_renderer(ECHO).render(user("a\ud800b"), PromptEnd.ANSWER, {}))
+        asyncio.run(start_renderer(ECHO, PATIENT).render(user("a\ud800b"), PromptEnd.ANSWER, {}))
     assert refused.value.status == 400
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import socket
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from harness import COMPLETION, IMPATIENT, StartFrontend, wait_until
+from harness import COMPLETION, StartFrontend, wait_until
 from limits import PROGRAM_S, WAIT_S
 from mock_backend import MockBackend
 
@@ -19,6 +20,9 @@ from blink import cli
 from nic_frontend.http import handshake
 from nic_frontend.http.tls import Certificate, server_context
 
+BODY = json.dumps(COMPLETION).encode()
+REQUEST = b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+REQUEST += b"content-length: %d\r\n\r\n" % len(BODY) + BODY
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 
 
@@ -50,9 +54,11 @@ def test_it_serves_https_streams_and_notices_clients_that_leave(
         assert client.get("/health").json() == {"status": "ok"}
         with client.stream("POST", "/v1/completions", json={**COMPLETION, "stream": True}) as answer:
             assert answer.read().endswith(b"data: [DONE]\n\n")
-        backend.stalled.set()
-        with pytest.raises(httpx.ReadTimeout):
-            client.post("/v1/completions", json=COMPLETION, timeout=IMPATIENT)
+    backend.stalled.set()
+    backend.accepted.clear()
+    with trust.wrap_socket(silent(frontend.port), server_hostname="127.0.0.1") as leaving:
+        leaving.sendall(REQUEST)
+        wait_until(lambda: backend.accepted)
     wait_until(lambda: frontend.service.metrics.client_disconnects == 1)
     backend.stalled.clear()
     with pytest.raises(httpx.RemoteProtocolError):
@@ -65,9 +71,13 @@ def silent(port: int) -> socket.socket:
 
 
 def test_handshakes_count_as_connections_and_make_room(
-    backend: MockBackend, start_frontend: StartFrontend, pair: tuple[Path, Path]
+    backend: MockBackend,
+    start_frontend: StartFrontend,
+    pair: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Silent clients hold no more connections than the limit, and keep nobody out."""
+    monkeypatch.setattr(handshake, "HANDSHAKE_S", WAIT_S)
     certificate, key = pair
     frontend = start_frontend(backend, tls_cert=certificate, tls_key=key, max_connections=8)
     connections = frontend.server._connections

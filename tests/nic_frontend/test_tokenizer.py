@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from limits import WAIT_S
 from tiny_model import VOCAB_SIZE, build_tokenizer, write_model
 from tokenizers import Regex, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Reference
@@ -147,7 +148,7 @@ def test_a_text_that_never_ends_holds_up_long_texts_for_a_while(
     monkeypatch.setattr(
         tokenizer,
         "_encode",
-        lambda text, special: ends.wait(20) and [] if text[0] == "!" else whole(text, special),
+        lambda text, special: ends.wait(WAIT_S) and [] if text[0] == "!" else whole(text, special),
     )
     for text in ("!" * (LONG_TEXT + 1), "a" * (LONG_TEXT + 1)):
         with pytest.raises(ApiError) as refused:
@@ -155,7 +156,7 @@ def test_a_text_that_never_ends_holds_up_long_texts_for_a_while(
         assert refused.value.status == 503
     assert encode(tokenizer, "a")
     ends.set()
-    monkeypatch.setattr("nic_frontend.text.tokenizer.THREAD_S", 20.0)
+    monkeypatch.setattr("nic_frontend.text.tokenizer.THREAD_S", WAIT_S)
     assert encode(tokenizer, "a" * (LONG_TEXT + 1))
 
 

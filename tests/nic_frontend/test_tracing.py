@@ -77,7 +77,9 @@ def test_a_request_is_a_span_of_its_callers_trace(
     frontend.client.post("/v1/completions", json=body, headers=headers)
     frontend.client.post("/v1/completions", json={"prompt": 3.5}, headers={"x-request-id": "two"})
     frontend.client.get("/health", headers={"x-request-id": "three"})
-    wait_until(lambda: {"one", "two"} <= set(collector.spans))
+    # Whose span comes behind all before it.
+    frontend.client.post("/v1/completions", json=body, headers={"x-request-id": "four"})
+    wait_until(lambda: {"one", "two", "four"} <= set(collector.spans))
     span, found = collector.spans["one"]
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
     assert found["http.response.status_code"] == 200

@@ -54,7 +54,8 @@ BAD_VALUES = [
 def frontend(model_dir: Path) -> Iterator[Frontend]:
     """One for all tests: what is refused leaves nothing behind, as the next test sees."""
     backend = MockBackend(ring_of_its_own(), model_dir).start()
-    frontend = Frontend(backend, model_dir)
+    # What follows a request that had nearly all slots waits until they are released, however long that takes.
+    frontend = Frontend(backend, model_dir, slot_wait_s=WAIT_S)
     yield frontend
     frontend.stop()
     backend.stop()

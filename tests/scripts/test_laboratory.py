@@ -13,6 +13,7 @@ from bench import bench_serve, laboratory
 from bench.bench_serve import Client
 from bench.laboratory import Cores, Machine, Setting
 from bench.servers import Server
+from free_port import free_port
 from limits import WAIT_S
 
 CORE = min(os.sched_getaffinity(0))
@@ -35,6 +36,8 @@ class Pretended(Server):
     name = "pretended"
 
     def base(self, arguments: argparse.Namespace, model: Path) -> list[str]:
+        # Another one, which no client of other tests is given before the program has it.
+        self.port = free_port()
         return [sys.executable, "-c", HEALTH, str(self.port), str(model)]
 
 

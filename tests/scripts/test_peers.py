@@ -103,7 +103,9 @@ def test_runs_of_one_machine_are_disturbed_in_step(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "apart-demo-interference.json").read_text())
     every = result["options"]["every_s"]
-    assert [point["began"] % every < 1 for point in result["points"]] == [True, True]
+    # Some milliseconds too early, too, as the clock may be set meanwhile.
+    late = [(point["began"] + every / 2) % every - every / 2 for point in result["points"]]
+    assert [abs(seconds) < 1 for seconds in late] == [True, True]
     assert result["points"][0]["began"] >= begin
     assert result["points"][1]["began"] - result["points"][0]["began"] >= every - 1
     assert [sum(point["antagonist_work"].values()) > 0 for point in result["points"]] == [False, True]

@@ -41,8 +41,8 @@ SHORT = (
     "--output=5:0.8:2-8",
     "--session-turns=6:0.8:2-12",
     f"--context={CONTEXT_TOKENS}",
-    "--think=0.02",
-    "--duration=2",
+    "--think=0.04",
+    "--duration=4",  # in which many sessions end, also where everything stands still for a while
     "--drop=0",
     "--warmup=0",
     "--pause=0",
@@ -242,7 +242,7 @@ def test_a_turn_of_which_an_answer_stalls_is_a_failure_and_the_run_ends(tmp_path
         return bad_server.stalled if number == 9 else None
 
     with TalkingServer(fault) as server:
-        done, result = bench(server.url, tmp_path, "--agents=2", "--drain=1")
+        done, result = bench(server.url, tmp_path, "--agents=2", "--drain=10")
     assert done.returncode == 0, done.stderr
     (point,) = result["points"]
     assert point["failures"] == {"not finished in time": 1}

@@ -10,7 +10,7 @@ from typing import Any
 import bad_server
 import pytest
 from bad_server import BadServer
-from test_serve import SHORT, bench
+from test_serve import SHORT, UNHURRIED, bench
 
 from blink.bench import plot, plots
 from blink.bench.trace import load_label
@@ -52,7 +52,7 @@ def test_a_run_among_antagonists_is_drawn_over_them(tmp_path: Path, monkeypatch:
     figures = drawn(monkeypatch)
     with BadServer(bad_server.good) as server:
         flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
-        _, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT)
+        _, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT, *UNHURRIED)
     plots.draw([result | {"server": "a"}, result | {"server": "b"}], tmp_path)
     panel = next(axis for axis in figures[0].axes if axis.get_title() == "ITL of completed requests: p99.9")
     assert panel.get_xlabel() == "antagonist threads on each of the server's cores"

@@ -118,7 +118,7 @@ def test_speed_ups_are_over_a_blocking_host_that_is_as_slow() -> None:
 def test_a_slower_host_takes_longer_for_a_step_and_grammars_hold(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     designs = "--schedulers=blocking,blocking+30000,pipelined+30000"
-    small = ["--streams=2", "--input=8", "--output=12", "--rounds=1", "--makespan=1x4-4", "--constrained"]
+    small = ["--streams=2", "--input=8", "--output=24", "--rounds=1", "--makespan=1x4-4", "--constrained"]
     command = ["bench", "schedulers", "demo", "--device=cpu", designs, *small, f"--json={results}"]
     assert cli.main(command) == 0
     decode = json.loads(results.read_text())["decode"]
@@ -135,7 +135,7 @@ def test_a_slower_host_takes_longer_for_a_step_and_grammars_hold(tmp_path: Path)
 def test_every_scheduler_gives_the_same_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="draws: scripts/setup bench")
     results, pictures = tmp_path / "results.json", tmp_path / "pictures"
-    small = ["--streams=1,3", "--input=24", "--output=12", "--rounds=2", "--makespan=5x16-8", "--commit=abc"]
+    small = ["--streams=1,3", "--input=24", "--output=48", "--rounds=2", "--makespan=5x16-8", "--commit=abc"]
     command = ["bench", "schedulers", "demo", "--device=cpu", *small]
     assert cli.main([*command, f"--json={results}", f"--plot={pictures}"]) == 0
     record = json.loads(results.read_text())

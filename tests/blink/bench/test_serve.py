@@ -55,10 +55,8 @@ def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
             "--clients=2",
             "--slo=ttft:60000 itl:60000",
             watch,
-            *SHORT,
-            "--duration=3",
         )
-        done, result = bench(server.url, tmp_path, *flags, *SHORT, "--duration=3")
+        done, result = bench(server.url, tmp_path, *flags, *SHORT, *UNHURRIED)
         assert done.returncode == 0, done.stderr
         (point,) = result["points"]
         assert point["requests_failed"] == point["tokens_missing"] == 0
@@ -79,7 +77,7 @@ def test_a_closed_loop_against_blink_serve(tmp_path: Path) -> None:
 @pytest.mark.alone
 def test_an_open_loop_keeps_its_rate_when_the_server_does_not(tmp_path: Path) -> None:
     with BadServer(bad_server.stalled) as server:
-        done, result = bench(server.url, tmp_path, "--rate=20", *SHORT)
+        done, result = bench(server.url, tmp_path, "--rate=20", *SHORT, "--drain=5")
     (point,) = result["points"]
     assert done.returncode == 1  # nothing was complete
     assert len(server.bodies) == result["traces"]["20 req/s"]["requests"] + 1
@@ -124,7 +122,7 @@ def test_each_failure_is_told_and_the_others_are_measured(
 @pytest.mark.slow
 def test_chunks_of_several_tokens_are_counted_by_usage(tmp_path: Path) -> None:
     with BadServer(bad_server.packed) as server:
-        done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT)
+        done, result = bench(server.url, tmp_path, "--concurrency=1", *SHORT, *UNHURRIED)
     (point,) = result["points"]
     assert point["requests_failed"] == 0
     assert point["tokens_per_chunk"] == 4
@@ -147,7 +145,8 @@ def test_requests_are_those_of_the_trace(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         with BadServer(bad_server.good) as server:
-            _, result = bench(server.url, tmp_path / folder, "--rate=20", *SHORT, "--input=40:0.5:8-80")
+            flags = (*SHORT, *UNHURRIED, "--input=40:0.5:8-80")
+            _, result = bench(server.url, tmp_path / folder, "--rate=20", *flags)
         bodies = sorted((body for body in server.bodies[1:]), key=lambda body: str(body["prompt"]))
         seen.append((bodies, result["traces"]["20 req/s"]["digest"]))
     assert seen[0] == seen[1]
@@ -170,7 +169,7 @@ def test_no_window_repeats_a_prompt_of_another(tmp_path: Path) -> None:
 def test_antagonists_make_a_table_with_ratios(tmp_path: Path) -> None:
     flags = ("--antagonists=sort", "--per-core=0,1", "--cores=0")
     with BadServer(bad_server.good) as server:
-        done, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT)
+        done, result = bench(server.url, tmp_path, "--concurrency=1", *flags, *SHORT, *UNHURRIED)
     assert done.returncode == 0, done.stderr
     quiet, loud = result["points"]
     assert quiet["antagonist_work"] == {}
@@ -233,7 +232,7 @@ def test_load_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
 def test_plots_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs scripts/setup bench")
     with BadServer(bad_server.good) as server:
-        bench(server.url, tmp_path, "--concurrency=1,2", *SHORT)
+        bench(server.url, tmp_path, "--concurrency=1,2", *SHORT, *UNHURRIED)
     command = [
         sys.executable,
         "-m",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from limits import WAIT_S
 from model_factory import (
     DYNAMIC_ROPE,
     LINEAR_ROPE,
@@ -201,7 +202,7 @@ def test_runs_on_another_thread_than_its_creator(llama: tuple[Path, Any]) -> Non
     rig.driver.start(0, rig.prompt(30, seed=4))
     thread = threading.Thread(target=rig.prefill, args=([(0, 0, 30)],))
     thread.start()
-    thread.join(30)
+    thread.join(WAIT_S)
     assert not thread.is_alive()
     assert len(rig.driver.tokens[0]) == 31
     rig.close()

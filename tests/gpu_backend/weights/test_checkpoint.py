@@ -44,7 +44,9 @@ def test_tensors_that_were_released_leave_memory_and_come_back(tmp_path: Path) -
     checkpoint = Checkpoint(tmp_path)
 
     def mapped_kib() -> int:
-        lines = Path("/proc/self/smaps").read_text().split("model.safetensors")[1].splitlines()
+        # By the whole path: others' files of this name may be mapped, too.
+        file = str(tmp_path / "model.safetensors")
+        lines = Path("/proc/self/smaps").read_text().split(file)[1].splitlines()
         return int(next(line.split()[1] for line in lines if line.startswith("Rss:")))
 
     most = 0

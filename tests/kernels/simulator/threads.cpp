@@ -62,12 +62,16 @@ int main(int argc, char** argv) {
     for (const Frontend& f : frontends) all += f.answers.finished;
     return all;
   };
+  /* As far as the scheduler has told. */
+  const blink_stats& told = ring.c.header->stats;
+  const auto has = [](const uint64_t& counter) { return __atomic_load_n(&counter, __ATOMIC_RELAXED) != 0; };
   /* Requests come for so many seconds, and where a machine is slow for up to ten times as many, until enough answers
    * have ended for everything to have happened. Then those that are open have 20 s. */
   const int64_t least = seconds * kSecond, most = 10 * least;
   int64_t quiet_since = 0;
   while (!quiet_since || (!idle() && now() < quiet_since + 20 * kSecond)) {
-    const bool enough = finished() >= kEnough && (!tells || follower.records >= kEnough);
+    const bool enough = finished() >= kEnough && (!tells || follower.records >= kEnough) && has(told.relaunches) &&
+                        has(told.accepted_tokens);
     if (!quiet_since && now() >= (enough ? least : most)) quiet_since = now();
     for (Frontend& f : frontends) {
       f.quiet = quiet_since != 0;
@@ -78,7 +82,7 @@ int main(int argc, char** argv) {
   }
   const bool all_idle = idle();
   __atomic_store_n(&ring.c.header->control, all_idle ? BLINK_CONTROL_DRAIN : BLINK_CONTROL_STOP, __ATOMIC_RELEASE);
-  const bool stopped = blink_emulation_wait(emulation, 10'000);
+  const bool stopped = blink_emulation_wait(emulation, 60'000);
   std::string verdict = blink_emulation_violation(emulation);
   if (stopped) blink_emulation_destroy(emulation);
   if (!stopped) verdict = "the scheduler did not stop";

@@ -52,6 +52,7 @@ static struct mapping mappings[8];
 static __thread int current;
 static char text[1 << 16];
 static size_t text_at;
+static unsigned rounds;
 
 API unsigned fake_misuses; /* calls that a real driver would punish: see each use */
 
@@ -97,6 +98,7 @@ static void* work(void* unused) {
     if (!held && !hung)
       for (int i = 0; i < MAX_STREAMS; ++i)
         if (streams[i]) work_off(streams[i]);
+    ++rounds;
     pthread_mutex_unlock(&mutex);
     if (ended) return NULL;
     usleep(5);
@@ -130,6 +132,11 @@ API void fake_break(int on) { /* every call fails from now on, as after an error
 }
 API int fake_open(void) { /* memory handles that are open */
   return n_open;
+}
+API unsigned fake_rounds(void) { /* how often the thread has looked at the queues */
+  pthread_mutex_lock(&mutex);
+  const unsigned found = rounds;
+  return pthread_mutex_unlock(&mutex), found;
 }
 
 API void fake_end(void) { /* what links that gave up have left */

@@ -38,8 +38,8 @@ def test_the_machine_live(
 def test_who_asks_at_the_same_time_is_answered_with_one_reading(
     frontend: Frontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "REUSE_S", WAIT_S)
     first = frontend.client.get("/live").json()
+    monkeypatch.setattr(live, "REUSE_S", WAIT_S)
     assert frontend.client.get("/live").json()["time_s"] == first["time_s"]
     monkeypatch.setattr(live, "REUSE_S", 0.01)
     time.sleep(live.REUSE_S)
