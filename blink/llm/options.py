@@ -13,6 +13,7 @@ from blink.flags import Flag, arguments, defaults, suggestion
 from blink.model_directory import model_directory
 from blink.ring_claim import RingClaim
 from blink.vllm_flags import instead
+from gpu_backend.models.registry import read_model
 from gpu_backend.options import BackendOptions, described_model
 from nic_frontend.options import FrontendOptions
 from ringbuffer.region import ring_path
@@ -25,12 +26,13 @@ FRONTEND_FLAGS = (
 # What scripts for vLLM say of what has no option here, where it asks for nothing else than what is done.
 NEUTRAL = {
     "convert": ("auto", "none"), "data_parallel_size": (1,), "dtype": ("auto",), "enable_lora": (False,),
-    "enforce_eager": (False,), "gpu_memory_utilization": (0.9,), "load_format": ("auto",),
+    "enforce_eager": (False, True), "gpu_memory_utilization": (0.9,), "load_format": ("auto",),
     "logprobs_mode": ("raw_logprobs",), "max_lora_rank": (16,), "pipeline_parallel_size": (1,),
     "runner": ("generate", "auto"), "skip_tokenizer_init": (False,), "swap_space": (4,),
     "task": ("generate", "auto"), "tensor_parallel_size": (1,), "tokenizer_mode": ("auto",),
-    "tokenizer_revision": (None,), "trust_remote_code": (False,),
+    "tokenizer_revision": (None,), "trust_remote_code": (False, True),
 }  # fmt: skip
+TYPES = {"half": "float16", "float": "float32"}  # other names for them that vLLM knows
 BACKEND_FLAGS = tuple(flag for flag in backend.FLAGS if flag.field != "model_name")
 
 
@@ -47,12 +49,15 @@ def chosen(
     Raises TypeError for an unknown keyword, ValueError for a wrong value, CommandError where there is no such
     model, and what `described_model` does for one that cannot be served.
     """
-    asked = _asked(given)
+    dtype = given.get("dtype")
+    asked = _asked({name: value for name, value in given.items() if name != "dtype"})
     for_frontend = {flag.field: asked.pop(flag).value for flag in FRONTEND_FLAGS if flag in asked}
     values = {flag.field: value for flag, (_, value) in asked.items()}
     text = str(model)
     directory = model_directory(text, revision, weights=ring is None)
     process = None
+    if dtype not in (None, *NEUTRAL["dtype"]):
+        _require_own_type(dtype, read_model(directory).dtype)
     if ring is None:
         described_model(BackendOptions(directory, **values))  # refused before anything is started
         process = BackendProcess(
@@ -73,6 +78,13 @@ def chosen(
         **for_frontend,
     )
     return options, process
+
+
+def _require_own_type(asked: Any, own: str) -> None:
+    """Raises ValueError where another type is asked for than the checkpoint's, or torch's of that name."""
+    name = str(asked).removeprefix("torch.")
+    if TYPES.get(name, name) != own:
+        raise ValueError(f"dtype={asked!r}: this model is computed in {own}, the type of its checkpoint")
 
 
 class _Asked(NamedTuple):

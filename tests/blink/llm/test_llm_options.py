@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from blink.errors import CommandError
 from blink.llm.options import chosen
@@ -33,6 +34,8 @@ def flags(**given: Any) -> list[str]:
         ({"batch_invariant": False}, []),
         ({"tensor_parallel_size": 1, "dtype": "auto", "seed": None, "enforce_eager": False}, []),
         ({"task": "generate", "runner": "generate", "skip_tokenizer_init": False}, []),
+        ({"dtype": "bfloat16", "enforce_eager": True, "trust_remote_code": True}, []),
+        ({"dtype": torch.bfloat16}, []),
         ({"task": "auto", "runner": "auto", "convert": "auto"}, []),
     ],
 )
@@ -50,6 +53,8 @@ def test_a_dictionary_is_written_as_json() -> None:
     ("given", "error", "message"),
     [
         ({"tensor_parallel_size": 2}, TypeError, "'tensor_parallel_size': one model runs on one GPU"),
+        ({"dtype": "half"}, ValueError, "dtype='half': this model is computed in bfloat16"),
+        ({"dtype": 16}, ValueError, "dtype=16: this model is computed in bfloat16"),
         ({"task": "embed"}, TypeError, "'task': models are served to generate text alone"),
         ({"max_contxt": 2}, TypeError, "'max_contxt'; did you mean max_context"),
         ({"max_context": "many"}, ValueError, "max_context='many': 'many' is not a whole number"),
