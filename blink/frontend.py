@@ -315,11 +315,14 @@ def check_memory(options: FrontendOptions) -> None:
     """What is stored of responses, and the key of what clients keep. Raises CommandError or ValueError."""
     if options.seal_key is not None:
         check_seal_key(options.seal_key, f"${SEAL_KEY_VARIABLE}")
-    if options.store_responses is not None:
-        try:
-            StoreFile(options.store_responses).close()
-        except (OSError, ValueError) as error:
-            raise CommandError(f"--store-responses: {error}") from error
+    if options.store_responses is None:
+        if options.store_bytes != FrontendOptions.store_bytes:
+            raise CommandError("--store-size needs --store-responses FILE: without it, nothing is stored")
+        return
+    try:
+        StoreFile(options.store_responses).close()
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--store-responses: {error}") from error
     if options.store_bytes < LEAST_STORED * options.max_body_bytes:
         raise CommandError(
             f"--store-size {format_bytes(options.store_bytes)} is too little for responses whose input alone "

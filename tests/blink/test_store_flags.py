@@ -38,15 +38,23 @@ def test_a_frontend_gets_them(served: list[FrontendOptions], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--store-size=16MiB",), "--store-size 16 MiB is too little"),
+        (("--store-size=16MiB", "--store-responses={tmp}/responses"), "--store-size 16 MiB is too little"),
+        (("--store-size=2GiB",), "--store-size needs --store-responses FILE"),
         (("--store-size=8",), "write a unit"),
         (("--response-age=0",), "0 is not a time in days"),
         (("--response-age=nan",), "nan is not a time in days"),
         (("--response-age=x",), "x is not a time in days"),
     ],
 )
-def test_what_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
-    assert message in told(capsys, *words)
+def test_what_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    assert message in told(capsys, *(word.format(tmp=tmp_path) for word in words))
+
+
+def test_large_bodies_need_no_store(served: list[FrontendOptions]) -> None:
+    assert cli.main(["frontend", "demo", "--max-body=900MiB"]) == 0
+    assert served[0].store_responses is None
 
 
 def test_files_that_are_no_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
