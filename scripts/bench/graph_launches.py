@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -94,10 +95,11 @@ def between_us(begin: Ns, end: Ns) -> NDArray[np.float64]:
 
 
 def host_library(directory: Path) -> ctypes.CDLL:
-    """host_launches.cpp, compiled into `directory`."""
+    """host_launches.cpp, compiled into `directory`, where others may compile and load it meanwhile."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "host_launches.so"
-    subprocess.run(["c++", *HOST_FLAGS, str(HOST_SOURCE), "-o", str(path)], check=True)
+    path, own = (directory / f"host_launches{name}.so" for name in ("", f".{os.getpid()}"))
+    subprocess.run(["c++", *HOST_FLAGS, str(HOST_SOURCE), "-o", str(own)], check=True)
+    own.replace(path)
     library = ctypes.CDLL(str(path))
     pointer, u32 = ctypes.c_void_p, ctypes.c_uint32
     library.host_launches.argtypes = [pointer, pointer, pointer, pointer, u32, pointer, pointer]
