@@ -69,6 +69,7 @@ class Planner : private Sequences {
     // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
     const uint32_t room = room_beside(counts);
     const bool may_rest = n_decoding && s_.rests;
+    if (n_decoding == 0 && p_.thread() == 0) s_.rests = 0;  // nobody waits for the others' sake
     const uint32_t n_resting = may_rest ? count_very_long() : 0;
     const uint32_t n_prompts = n_prefilling - n_resting + Min()(room, s_.n_waiting);
     const bool has_drafts = n_decoding && drafts_.choose(n_decoding, n_prompts != 0);
@@ -78,7 +79,7 @@ class Planner : private Sequences {
     StepLoad load = {n_decode, n_decode, n_decode};
     const bool rest = may_rest && n_decode;
     if (n_prompts || (n_resting && !rest)) {
-      const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decoding + n_prompts, rest) : c_.max_prefill_tokens;
+      const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decoding + n_prompts) : c_.max_prefill_tokens;
       load = plan_prompts(id, n_decode, limit, room, rest);
     }
     if (rest && p_.thread() == 0) --s_.rests;
@@ -172,16 +173,13 @@ class Planner : private Sequences {
   }
 
   // Tokens of a step of prompts and `n_decode` tokens of sequences that decode, of `n` requests in all that run or
-  // could (S15). A shape is filled to the last token, because its matmuls run at its capacity.
-  BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n, bool rest) const {
-    const PromptLengths lengths = prompt_lengths(rest);
-    const uint32_t slow =
-        lengths.longest > very_long() ? largest_within(times_.work_within(long_step(n_decode).ns)) : 0;
-    const uint32_t share = Min()(prompt_share(lengths, slow - Min()(slow, n_decode), n), c_.max_prefill_tokens);
+  // could (S15), but for a part of a very long prompt. A shape is filled to the last token, because its matmuls run at
+  // its capacity.
+  BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const {
+    const uint32_t share = Min()(prompt_share(n), c_.max_prefill_tokens);
     const uint32_t wanted =
         Min()(mixed_shape(Min()(n_decode + share, c_.max_mixed_tokens)).tokens, n_decode + c_.max_prefill_tokens);
-    if (!c_.target_itl_ns) return wanted;
-    return Min()(wanted, Max()(Max()(within_target(), least_tokens(n_decode)), slow));
+    return c_.target_itl_ns ? Min()(wanted, Max()(within_target(), least_tokens(n_decode))) : wanted;
   }
   // Tokens of a step that takes what it may by the target, and those that it has in any case.
   BLINK_FN uint32_t within_target() const { return largest_within(times_.work_within(c_.target_itl_ns)); }
@@ -205,10 +203,10 @@ class Planner : private Sequences {
     return sequence.prefill_end - sequence.cached > very_long();
   }
 
-  // What a step with a part of a very long prompt may take, and how many steps without one follow it (S15).
+  // How many tokens a step with a part of a very long prompt may have, or its work, and how many steps without a part
+  // follow it (S15).
   struct LongStep {
-    uint64_t ns;
-    uint32_t rests;
+    uint32_t tokens, rests;
   };
   // Such a step has costs that do not depend on how many of the prompt's tokens it has: it reads all keys before them.
   // So it has many, and others without any follow until the sequences that decode have, on average, the pace that they
@@ -220,47 +218,37 @@ class Planner : private Sequences {
     const uint64_t pace = target ? Min()(Max()(target, BLINK_FASTEST_PACE * eighth), slowest) : slowest;
     const uint64_t most = bound ? Min()(target, BLINK_LONG_STEP * eighth) : BLINK_LONG_STEP * eighth;
     const uint64_t late = Max()(pace - decode, uint64_t(1));  // of each step on average
-    const uint64_t steps = Max()((since(decode, most) + late - 1) / late, uint64_t(1));
+    const uint64_t steps = Max()((since(decode, most) + (bound ? late / 2 : late - 1)) / late, uint64_t(1));
     const uint64_t ns = decode + steps * late;
-    return {bound ? Min()(ns, target) : ns, uint32_t(steps - 1)};
+    return {largest_within(times_.work_within(bound ? Min()(ns, target) : ns)), uint32_t(steps - 1)};
   }
 
-  // Of prompts that are under way or staged, in tokens; where very long ones rest, of the others.
-  struct PromptLengths {
-    uint64_t longest, all;
-  };
-  BLINK_FN PromptLengths prompt_lengths(bool rest) const {
+  // Tokens of prompts that a step should have beside sequences that decode (S15), of which there are `n` with prompts
+  // that run or could. In balance prompts come in as fast as answers go out: with each output token, as much of a
+  // prompt as the requests have on average. A longer prompt, or many, come in in larger parts, or they would wait for
+  // many steps. Very long ones have a rule of their own. Less than `mixed_share` would save nothing.
+  BLINK_FN uint32_t prompt_share(uint32_t n) const {
     uint64_t there = 0;
     BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       const blink_sequence& sequence = c_.sequences[i];
       if (!prefilling(sequence) && sequence.use != BLINK_SEQUENCE_STAGED) continue;
-      if (rest && is_very_long(sequence)) continue;
-      const uint64_t length = Min()(uint64_t(sequence.prefill_end - sequence.cached), very_long() + 1);
+      if (is_very_long(sequence)) continue;
+      const uint64_t length = sequence.prefill_end - sequence.cached;
       there = Lengths()(there, length << 32 | length);
     }
     there = p_.reduce(there, Lengths());
-    return {there >> 32, uint32_t(there)};
-  }
-
-  // Tokens of prompts that a step should have beside sequences that decode (S15), of which `slow` are of a very long
-  // one, if there is any. In balance prompts come in as fast as answers go out: with each output token, as much of a
-  // prompt as the requests have on average. A longer prompt, or many, come in in larger parts, or they would wait for
-  // many steps; but the very long one does not count among them. Less than `mixed_share` would save nothing.
-  BLINK_FN uint32_t prompt_share(PromptLengths lengths, uint64_t slow, uint32_t n) const {
-    const bool one_is_very_long = lengths.longest > very_long();
-    const uint64_t part = one_is_very_long ? slow : lengths.longest / BLINK_PROMPT_STEPS;
-    const uint64_t many = one_is_very_long ? lengths.all - lengths.longest : lengths.all;
-    const uint64_t some = Min()(many / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
-    const uint64_t backlog = Max()(some, many / BLINK_BACKLOG_STEPS);
-    const uint64_t usual = n * (s_.ended_prompts + BLINK_USUAL_PROMPT) / (s_.ended_outputs + BLINK_USUAL_OUTPUT);
-    const uint64_t balance = one_is_very_long ? Min()(usual, part + many) : usual;
-    return uint32_t(Max()(Max()(balance, part), Max()(backlog, uint64_t(c_.mixed_share))));
+    const uint64_t longest = there >> 32, all = uint32_t(there);
+    const uint64_t some = Min()(all / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
+    const uint64_t backlog = Max()(some, all / BLINK_BACKLOG_STEPS);
+    const uint64_t balance = n * (s_.ended_prompts + BLINK_USUAL_PROMPT) / (s_.ended_outputs + BLINK_USUAL_OUTPUT);
+    return uint32_t(Max()(Max()(balance, longest / BLINK_PROMPT_STEPS), Max()(backlog, uint64_t(c_.mixed_share))));
   }
 
   // Packs chunks of prompts behind the sequences that decode until the step has `limit` tokens; admits waiting requests
   // to fill it, at most `room`. Clients take turns here too (S2): each one's oldest prompt comes before any one's
-  // second, and so does the admission of a client that has none under way. Very long ones may `rest`.
+  // second, and so does the admission of a client that has none under way. A very long one has the part that is its
+  // own, whatever `limit` says, or does `rest`.
   BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room, bool rest) {
     StepLoad load = {n_decode, n_decode, n_decode};
     room = Min()(room, c_.max_prefill_slots);  // those that await pages take no tokens, and a turn has to end (S10)
@@ -282,17 +270,20 @@ class Planner : private Sequences {
       blink_sequence& sequence = c_.sequences[i];
       turns_.consider(i);
       if (!prefix_.awaiting(i) && !(rest && is_very_long(sequence))) {
+        const bool in_parts = n_decode && times_.decode_ns() && is_very_long(sequence);
+        const LongStep own = in_parts ? long_step(n_decode) : LongStep{limit, 0};
         const uint32_t there = pool_.available() - Min()(pool_.available(), promised);
         const uint64_t pages_hold = uint64_t(sequence.n_pages + there) * t_.page_size - sequence.fed;
-        const bool more = next.others || (room && s_.n_waiting);
-        uint32_t n = Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, limit, more)));
+        const bool more = !in_parts && (next.others || (room && s_.n_waiting));
+        const bool full = load.tokens >= own.tokens || load.work >= own.tokens;
+        uint32_t n = full ? 0 : Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, own.tokens, more)));
         if (sequence.scored) n = Min()(n, scored_room(load, n_decode, more));
         if (n) {
           const uint64_t keys = n_decode && c_.attention_keys ? uint64_t(n) * sequence.fed / c_.attention_keys : 0;
+          const uint32_t work = Min()(n + keys, uint64_t(own.tokens - load.work));
           feed(id, i, n, load.batch_slots, load.tokens);
-          if (n_decode && is_very_long(sequence) && p_.thread() == 0) s_.rests = long_step(n_decode).rests;
-          load = {load.tokens + n, load.batch_slots + (sequence.scored ? n : 1),
-                  uint32_t(Min()(load.work + n + keys, uint64_t(limit)))};
+          if (in_parts && p_.thread() == 0) s_.rests = (own.rests * work + own.tokens - 1) / own.tokens;
+          load = {load.tokens + n, load.batch_slots + (sequence.scored ? n : 1), load.work + work};
           if (load.batch_slots > slots) {  // a mixed step, whatever decodes
             slots = c_.max_batch + c_.max_prefill_slots;
             limit = Min()(limit, c_.max_mixed_tokens);

@@ -66,13 +66,14 @@ def test_a_target_keeps_the_others_at_four_fifths(tails: Tails, machine: str) ->
     alone = tails(**DECODING, **values, requests=1)
     before = tails(**DECODING, **values, requests=3)["rate_before"]
     beside = tails(**DECODING, **values, requests=3, target=1.28e3 / before)
-    assert beside["rate"] >= 0.8 * before
+    assert beside["rate"] >= 0.8 * (beside["rate_before"] + beside["rate_behind"]) / 2
     assert beside["ttft_ms"] <= times * alone["ttft_ms"]
 
 
 def test_a_hopeless_target_stops_no_very_long_prompt(tails: Tails) -> None:
-    """One that decode steps themselves do not hold: they go on at eight ninths of their rate."""
+    """One that decode steps themselves do not hold: they go on at some eight ninths of their rate."""
     alone, beside = tails(**DECODING, requests=1), tails(**DECODING, requests=3, target=0.5)
+    assert 0.85 * beside["rate_before"] <= beside["rate"] <= 0.95 * beside["rate_before"]
     assert beside["ttft_ms"] <= 10 * alone["ttft_ms"]
 
 

@@ -49,8 +49,10 @@ class Fairness {
   void launched(const blink_step_set& set, uint32_t nth) {
     const std::set<Rank> under_way = std::exchange(under_way_, prompts_under_way());
     const bool copies = set.head->kind == BLINK_STEP_COPY, again = copies && copied_;
-    const bool rests = std::exchange(rests_, c.state->rests) && set.head->n_decode;
+    const uint32_t rested = std::exchange(rests_, c.state->rests);
+    const bool rests = rested && set.head->n_decode;
     if (rests_ > kMostRests) fail("S15: a very long prompt rests for too many steps");
+    if (rests && !copies && rests_ != rested - 1) fail("S15: a very long prompt rests for ever");
     copied_ = copies;
     if (copies && !again) return;
     std::vector<bool> in(c.tables.n_sequences), fed_prompt(c.tables.n_sequences);
@@ -76,7 +78,8 @@ class Fairness {
       if (sequence.use != BLINK_SEQUENCE_ACTIVE || (sequence.fed >= sequence.prefill_end && !fed_prompt[i])) continue;
       const Rank prompt = rank(c.requests[sequence.slot]);
       const bool very_long = sequence.prefill_end - sequence.cached > BLINK_PROMPT_STEPS * c.max_mixed_tokens;
-      const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few) || (very_long && rests);
+      if (very_long && rests && !fed_prompt[i]) continue;
+      const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few);
       if (!under_way.count(prompt)) {
         admitted = std::min(admitted, prompt.priority);
       } else if (prompt < first) {
@@ -96,7 +99,7 @@ class Fairness {
   };
   static constexpr Rank kLast{INT32_MAX, ~0ull};
   static Rank rank(const blink_request& r) { return {r.priority, r.arrival}; }
-  static constexpr uint32_t kMostRests = (BLINK_LONG_STEP - 8) / (BLINK_FASTEST_PACE - 8);
+  static constexpr uint32_t kMostRests = (BLINK_LONG_STEP - 8) / (BLINK_FASTEST_PACE - 8) - 1;
   using Running = std::map<Rank, uint32_t>;   // their clients
   using Line = std::pair<int32_t, uint32_t>;  // those of a priority that a client has in the line
 
