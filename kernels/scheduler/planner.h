@@ -220,7 +220,8 @@ class Planner : private Sequences {
     const uint64_t late = Max()(pace - decode, uint64_t(1));  // of each step on average
     const uint64_t steps = Max()((since(decode, most) + (bound ? late / 2 : late - 1)) / late, uint64_t(1));
     const uint64_t ns = decode + steps * late;
-    return {largest_within(times_.work_within(bound ? Min()(ns, target) : ns)), uint32_t(steps - 1)};
+    const uint32_t tokens = largest_within(times_.work_within(bound ? Min()(ns, target) : ns));
+    return {Max()(tokens, least_tokens(n_decode)), uint32_t(steps - 1)};
   }
 
   // Tokens of prompts that a step should have beside sequences that decode (S15), of which there are `n` with prompts
