@@ -270,8 +270,7 @@ def test_more_than_1000_steps_in_one_request(
 def test_no_data_race_between_frontends_policy_and_engine(
     build_program: Callable[..., Path], policy_threads: int, seed: int
 ) -> None:
-    """Producer, scheduler threads and engine under ThreadSanitizer (S11). An odd seed: drafts by suffix; an
-    even one: very long prompts."""
+    """Producer, scheduler threads and engine under ThreadSanitizer (S11). An odd seed: drafts by suffix."""
     program = build_program(
         "threads-tsan",
         ["tests/kernels/simulator/threads.cpp", "kernels/scheduler/emulation.cpp"],
