@@ -112,7 +112,8 @@ FLAGS = (
          count),
     Flag("--target-itl", "target_itl", "MS",
          "milliseconds between two tokens of a request: a step has no more of prompts than fits, but always "
-         "some (default: none; a very long prompt makes that time about twice as long)", parse_target),
+         "some; of very long prompts only now and then, where that helps (default: none; a very long prompt "
+         "makes that time up to 2.5 times as long on average)", parse_target),
     Flag("--threads", "threads", "N", "threads that compute, on the CPU (default: one a core)", count),
     Flag("--served-model-name", "model_name", "NAME",
          "the model's name in requests and answers (default: the directory's name)"),

@@ -19,7 +19,9 @@ USUAL_OUTPUT = 256
 PROMPT_STEPS = 8
 PROMPT_SHARE = 384
 BACKLOG_STEPS = 32
-SLOWEST_PACE = 2
+SLOWEST_PACE = 20
+FASTEST_PACE = 9
+LONG_STEP = 28
 LEAST_PROMPT = 64
 USUAL_MEMORY = 262144
 STATS_INTERVAL_NS = 500000
@@ -42,7 +44,7 @@ ROOM_SHARE = 4
 COPIED_SHARE = 16
 NO_GRAMMAR = 0xffffffff
 GRAMMAR_GRANULE = 32
-SCHEDULER_LAYOUT_HASH = 0xb783593d0f0a62b6
+SCHEDULER_LAYOUT_HASH = 0x2c0daa0d0066e14b
 
 
 class SequenceUse(IntEnum):
@@ -137,7 +139,7 @@ KvEventState = np.dtype({
 })
 
 SchedulerState = np.dtype({
-    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "decode_ns", "mixed_times", "reserved2", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
+    "names": ["launched", "committed", "claims", "last_done_ns", "turn_ns", "fault", "fault_detail", "phase", "last_kind", "n_free_pages", "n_idle_pages", "n_waiting", "n_active", "n_zombies", "n_staged", "planned", "reserved", "idle_head", "idle_tail", "contents", "written", "host_copies", "brought_back", "ended_prompts", "ended_outputs", "decode_ns", "mixed_times", "rests", "kv_events", "plan_ns", "staging", "grammar_reading", "grammar_uses", "stats", "leases", "clients", "gap_histogram"],
     "formats": ["<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", "<u8", MixedTimes, "<u4", KvEventState, ("<u8", (2,)), Staging, GrammarReading, "<u8", Stats, (LeaseRecord, (32,)), (ClientCount, (4096,)), ("<u8", (512,))],
     "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 188, 192, 240, 256, 280, 312, 320, 584, 1608, 67144],
     "itemsize": 71240,

@@ -16,7 +16,11 @@
 #define BLINK_PROMPT_STEPS 8
 #define BLINK_PROMPT_SHARE 384
 #define BLINK_BACKLOG_STEPS 32
-#define BLINK_SLOWEST_PACE 2      /* times what a decode step takes: a step with a part of one very long prompt (S15) */
+/* Eighths of what a decode step takes (S15): a step while a very long prompt comes in, on average, at most and at
+ * least; and a step with a part of such a prompt. */
+#define BLINK_SLOWEST_PACE 20
+#define BLINK_FASTEST_PACE 9
+#define BLINK_LONG_STEP 28
 #define BLINK_LEAST_PROMPT 64     /* tokens' work that prompts have of a step beside others, whatever its target */
 #define BLINK_USUAL_MEMORY 262144 /* tokens of ended requests until which none is forgotten */
 #define BLINK_STATS_INTERVAL_NS 500000ull

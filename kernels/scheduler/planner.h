@@ -68,16 +68,21 @@ class Planner : private Sequences {
     if (may_copy && copies_.plan(id, n_decoding)) return true;
     // A sequence whose last token is on its way needs no further step: its successor need not wait for it.
     const uint32_t room = room_beside(counts);
-    const uint32_t n_prompts = n_prefilling + Min()(room, s_.n_waiting);
+    const bool may_rest = n_decoding && s_.rests;
+    if (n_decoding == 0 && p_.thread() == 0) s_.rests = 0;  // nobody waits for the others' sake
+    const uint32_t n_resting = may_rest ? count_very_long() : 0;
+    const uint32_t n_prompts = n_prefilling - n_resting + Min()(room, s_.n_waiting);
     const bool has_drafts = n_decoding && drafts_.choose(n_decoding, n_prompts != 0);
     if (c_.max_drafts && n_decoding && p_.thread() == 0) c_.trace[id % BLINK_TRACE_STEPS].chosen_ns = p_.now();
     const Decoding decoders = n_decoding ? plan_decode(id, has_drafts) : Decoding{0, 0};
     const uint32_t n_decode = decoders.tokens;
     StepLoad load = {n_decode, n_decode, n_decode};
-    if (n_prompts) {
+    const bool rest = may_rest && n_decode;
+    if (n_prompts || (n_resting && !rest)) {
       const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decoding + n_prompts) : c_.max_prefill_tokens;
-      load = plan_prompts(id, n_decode, limit, room);
+      load = plan_prompts(id, n_decode, limit, room, rest);
     }
+    if (rest && p_.thread() == 0) --s_.rests;
     if (load.batch_slots == 0) {
       if (c_.host_pages && copies_.plan(id, n_decoding)) return true;
       // Prompts under way have all the pages, and each waits for another's: one gives way (S7).
@@ -99,6 +104,15 @@ class Planner : private Sequences {
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
       counts += prefilling(c_.sequences[i]) ? 1 : decoding(c_.sequences[i]) ? 1u << 16 : 0;
     return p_.reduce(counts, Sum());
+  }
+
+  // Prompts under way that come in a part now and then (S15).
+  BLINK_FN uint32_t count_very_long() {
+    uint32_t n = 0;
+    BLINK_ROLLED
+    for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads())
+      n += prefilling(c_.sequences[i]) && is_very_long(c_.sequences[i]);
+    return p_.reduce(n, Sum());
   }
 
   // Every sequence that decodes gets its next token's place and those of its drafts, and pages where it needs them;
@@ -159,14 +173,18 @@ class Planner : private Sequences {
   }
 
   // Tokens of a step of prompts and `n_decode` tokens of sequences that decode, of `n` requests in all that run or
-  // could (S15). A shape is filled to the last token, because its matmuls run at its capacity.
+  // could (S15), but for a part of a very long prompt. A shape is filled to the last token, because its matmuls run at
+  // its capacity.
   BLINK_FN uint32_t mixed_limit(uint32_t n_decode, uint32_t n) const {
-    const uint32_t share = Min()(prompt_share(n_decode, n), c_.max_prefill_tokens);
+    const uint32_t share = Min()(prompt_share(n), c_.max_prefill_tokens);
     const uint32_t wanted =
         Min()(mixed_shape(Min()(n_decode + share, c_.max_mixed_tokens)).tokens, n_decode + c_.max_prefill_tokens);
-    if (!c_.target_itl_ns) return wanted;
-    const uint32_t least = Min()(n_decode + BLINK_LEAST_PROMPT, c_.max_mixed_tokens);
-    return Min()(wanted, Max()(largest_within(times_.work_within(c_.target_itl_ns)), least));
+    return c_.target_itl_ns ? Min()(wanted, Max()(within_target(), least_tokens(n_decode))) : wanted;
+  }
+  // Tokens of a step that takes what it may by the target, and those that it has in any case.
+  BLINK_FN uint32_t within_target() const { return largest_within(times_.work_within(c_.target_itl_ns)); }
+  BLINK_FN uint32_t least_tokens(uint32_t n_decode) const {
+    return Min()(n_decode + BLINK_LEAST_PROMPT, c_.max_mixed_tokens);
   }
   BLINK_FN const blink_shape& mixed_shape(uint32_t tokens) const {
     return c_.shapes[c_.mixed_lookup[granules(tokens)]];
@@ -179,37 +197,61 @@ class Planner : private Sequences {
     return c_.shapes[shape].tokens;
   }
 
-  // Tokens of prompts that a step should have beside `n_decode` tokens of sequences that decode (S15). In balance
-  // prompts come in as fast as answers go out: with each output token, as much of a prompt as the requests have on
-  // average. A longer prompt, or many, come in in larger parts, or they would wait for many steps; but one that even
-  // the largest parts do not bring in soon makes no step longer than some decode steps. Less than `mixed_share` would
-  // save nothing.
-  BLINK_FN uint32_t prompt_share(uint32_t n_decode, uint32_t n) const {
-    const uint64_t very_long = BLINK_PROMPT_STEPS * uint64_t(c_.max_mixed_tokens);
+  // A prompt that even eight of the largest mixed steps do not bring in is very long.
+  BLINK_FN uint64_t very_long() const { return BLINK_PROMPT_STEPS * uint64_t(c_.max_mixed_tokens); }
+  BLINK_FN bool is_very_long(const blink_sequence& sequence) const {
+    return sequence.prefill_end - sequence.cached > very_long();
+  }
+
+  // How many tokens a step with a part of a very long prompt may have, or its work, and how many steps without a part
+  // follow it (S15).
+  struct LongStep {
+    uint32_t tokens, rests;
+  };
+  // Such a step has costs that do not depend on how many of the prompt's tokens it has: it reads all keys before them.
+  // So it has many, and others without any follow until the sequences that decode have, on average, the pace that they
+  // should. Only where the target leaves room for some prompt tokens in every step, no step takes longer than that.
+  BLINK_FN LongStep long_step(uint32_t n_decode) const {
+    const uint64_t eighth = times_.decode_ns() / 8, decode = 8 * eighth, target = c_.target_itl_ns;
+    const bool bound = target && within_target() >= least_tokens(n_decode);
+    const uint64_t slowest = BLINK_SLOWEST_PACE * eighth;
+    const uint64_t pace = target ? Min()(Max()(target, BLINK_FASTEST_PACE * eighth), slowest) : slowest;
+    const uint64_t most = bound ? Min()(target, BLINK_LONG_STEP * eighth) : BLINK_LONG_STEP * eighth;
+    const uint64_t late = Max()(pace - decode, uint64_t(1));  // of each step on average
+    const uint64_t steps = Max()((since(decode, most) + (bound ? late / 2 : late - 1)) / late, uint64_t(1));
+    const uint64_t ns = decode + steps * late;
+    const uint32_t tokens = largest_within(times_.work_within(bound ? Min()(ns, target) : ns));
+    const uint32_t least = least_tokens(n_decode), most_tokens = n_decode + c_.max_prefill_tokens;
+    return {Min()(Max()(tokens, least), most_tokens), uint32_t(steps - 1)};
+  }
+
+  // Tokens of prompts that a step should have beside sequences that decode (S15), of which there are `n` with prompts
+  // that run or could. In balance prompts come in as fast as answers go out: with each output token, as much of a
+  // prompt as the requests have on average. A longer prompt, or many, come in in larger parts, or they would wait for
+  // many steps. Very long ones have a rule of their own. Less than `mixed_share` would save nothing.
+  BLINK_FN uint32_t prompt_share(uint32_t n) const {
     uint64_t there = 0;
     BLINK_ROLLED
     for (uint32_t i = p_.thread(); i < t_.n_sequences; i += p_.threads()) {
       const blink_sequence& sequence = c_.sequences[i];
       if (!prefilling(sequence) && sequence.use != BLINK_SEQUENCE_STAGED) continue;
-      const uint64_t length = Min()(uint64_t(sequence.prefill_end - sequence.cached), very_long + 1);
+      if (is_very_long(sequence)) continue;
+      const uint64_t length = sequence.prefill_end - sequence.cached;
       there = Lengths()(there, length << 32 | length);
     }
     there = p_.reduce(there, Lengths());
     const uint64_t longest = there >> 32, all = uint32_t(there);
-    const uint64_t slow = largest_within(times_.work_within(times_.decode_ns() * BLINK_SLOWEST_PACE));
-    const uint64_t part = longest > very_long ? slow - Min()(slow, uint64_t(n_decode)) : longest / BLINK_PROMPT_STEPS;
-    const uint64_t many = longest > very_long ? all - longest : all;
-    const uint64_t some = Min()(many / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
-    const uint64_t backlog = Max()(some, many / BLINK_BACKLOG_STEPS);
-    const uint64_t usual = n * (s_.ended_prompts + BLINK_USUAL_PROMPT) / (s_.ended_outputs + BLINK_USUAL_OUTPUT);
-    const uint64_t balance = longest > very_long ? Min()(usual, part + many) : usual;
-    return uint32_t(Max()(Max()(balance, part), Max()(backlog, uint64_t(c_.mixed_share))));
+    const uint64_t some = Min()(all / BLINK_PROMPT_STEPS, uint64_t(BLINK_PROMPT_SHARE));
+    const uint64_t backlog = Max()(some, all / BLINK_BACKLOG_STEPS);
+    const uint64_t balance = n * (s_.ended_prompts + BLINK_USUAL_PROMPT) / (s_.ended_outputs + BLINK_USUAL_OUTPUT);
+    return uint32_t(Max()(Max()(balance, longest / BLINK_PROMPT_STEPS), Max()(backlog, uint64_t(c_.mixed_share))));
   }
 
   // Packs chunks of prompts behind the sequences that decode until the step has `limit` tokens; admits waiting requests
   // to fill it, at most `room`. Clients take turns here too (S2): each one's oldest prompt comes before any one's
-  // second, and so does the admission of a client that has none under way.
-  BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room) {
+  // second, and so does the admission of a client that has none under way. A very long one has the part that is its
+  // own, whatever `limit` says, or does `rest`.
+  BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room, bool rest) {
     StepLoad load = {n_decode, n_decode, n_decode};
     room = Min()(room, c_.max_prefill_slots);  // those that await pages take no tokens, and a turn has to end (S10)
     uint32_t slots = n_decode + c_.max_prefill_slots;
@@ -229,17 +271,21 @@ class Planner : private Sequences {
       const uint32_t i = next.sequence;
       blink_sequence& sequence = c_.sequences[i];
       turns_.consider(i);
-      if (!prefix_.awaiting(i)) {
+      if (!prefix_.awaiting(i) && !(rest && is_very_long(sequence))) {
+        const bool in_parts = n_decode && times_.decode_ns() && is_very_long(sequence);
+        const LongStep own = in_parts ? long_step(n_decode) : LongStep{limit, 0};
         const uint32_t there = pool_.available() - Min()(pool_.available(), promised);
         const uint64_t pages_hold = uint64_t(sequence.n_pages + there) * t_.page_size - sequence.fed;
-        const bool more = next.others || (room && s_.n_waiting);
-        uint32_t n = Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, limit, more)));
+        const bool more = !in_parts && (next.others || (room && s_.n_waiting));
+        const bool full = load.tokens >= own.tokens || load.work >= own.tokens;
+        uint32_t n = full ? 0 : Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, own.tokens, more)));
         if (sequence.scored) n = Min()(n, scored_room(load, n_decode, more));
         if (n) {
           const uint64_t keys = n_decode && c_.attention_keys ? uint64_t(n) * sequence.fed / c_.attention_keys : 0;
+          const uint32_t work = Min()(n + keys, uint64_t(own.tokens - load.work));
           feed(id, i, n, load.batch_slots, load.tokens);
-          load = {load.tokens + n, load.batch_slots + (sequence.scored ? n : 1),
-                  uint32_t(Min()(load.work + n + keys, uint64_t(limit)))};
+          if (in_parts && p_.thread() == 0) s_.rests = (own.rests * work + own.tokens - 1) / own.tokens;
+          load = {load.tokens + n, load.batch_slots + (sequence.scored ? n : 1), load.work + work};
           if (load.batch_slots > slots) {  // a mixed step, whatever decodes
             slots = c_.max_batch + c_.max_prefill_slots;
             limit = Min()(limit, c_.max_mixed_tokens);
@@ -271,7 +317,16 @@ class Planner : private Sequences {
     if (n_decode && c_.attention_keys)
       work = Max()(work * c_.attention_keys / (c_.attention_keys + sequence.fed + Min()(left, room)), uint64_t(1));
     const uint32_t most = Min()(uint64_t(room), work);
-    return left <= most - most / 4 || !others ? Min()(left, most) : most - most / 4;
+    if (others) return left <= most - most / 4 ? left : most - most / 4;
+    return left <= most || n_decode == 0 ? Min()(left, most) : without_padding(load.tokens, most);
+  }
+
+  // How many of the next `n` tokens a mixed step of `before` tokens has: so many that they fill its shape, as the
+  // matmuls of a larger one take as long as if it were full. All of them if more than a quarter would be left to the
+  // next step.
+  BLINK_FN uint32_t without_padding(uint32_t before, uint32_t n) const {
+    const uint32_t full = largest_within(before + n), left = before + n - Min()(full, before + n);
+    return left <= n / 4 ? n - left : n;
   }
 
   // Gives sequence `i` its next `n` tokens' places in step `id`, the first at token `at` of the step, and their pages.

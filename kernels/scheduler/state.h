@@ -213,7 +213,7 @@ struct blink_scheduler_state {
   uint64_t ended_outputs;
   uint64_t decode_ns; /* what the last decode steps took; 0: none has run */
   struct blink_mixed_times mixed_times;
-  uint32_t reserved2;
+  uint32_t rests; /* steps that are still planned without a part of a very long prompt (S15) */
   struct blink_kv_event_state kv_events;
   uint64_t plan_ns[2]; /* what a turn of the loop that plans and launches a step takes: without prompts, with */
   struct blink_staging staging;

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0xb783593d0f0a62b6ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x2c0daa0d0066e14bull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -164,7 +164,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 152, "blink_scheduler_state.ended_outputs");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, decode_ns) == 160, "blink_scheduler_state.decode_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, mixed_times) == 168, "blink_scheduler_state.mixed_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved2) == 188, "blink_scheduler_state.reserved2");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, rests) == 188, "blink_scheduler_state.rests");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 192, "blink_scheduler_state.kv_events");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 240, "blink_scheduler_state.plan_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 256, "blink_scheduler_state.staging");
@@ -394,7 +394,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, ended_outputs) \
   X(blink_scheduler_state, decode_ns) \
   X(blink_scheduler_state, mixed_times) \
-  X(blink_scheduler_state, reserved2) \
+  X(blink_scheduler_state, rests) \
   X(blink_scheduler_state, kv_events) \
   X(blink_scheduler_state, plan_ns) \
   X(blink_scheduler_state, staging) \

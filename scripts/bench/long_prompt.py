@@ -8,7 +8,8 @@ A model is a directory, or a name of scripts/bench/shapes with random weights of
 token, alone and beside them, and the others' tokens a second before and meanwhile, each with every one of
 --targets: milliseconds of --target-itl, 0 for none. `share` is what the others keep of their rate, `times`
 how many times as long the prompt takes as alone, and `hidden` the share of its work that took no time of
-theirs: if they keep the share r and it takes t times its time alone, that is 1 - t (1 - r).
+theirs: if they keep the share r and it takes t times its time alone, that is 1 - t (1 - r). `rate_behind` is
+their rate after it: without it, too, they slow down while their contexts grow.
 """
 
 from __future__ import annotations
@@ -57,6 +58,13 @@ def count(client: RingClient, streams: list[Stream]) -> int:
     return sum(len(stream.tokens) for stream in streams)
 
 
+def rate_now(client: RingClient, streams: list[Stream]) -> float:
+    """Tokens a second of all streams."""
+    began, before = time.monotonic(), count(client, streams)
+    time.sleep(RATE_S)
+    return (count(client, streams) - before) / (time.monotonic() - began)
+
+
 def measure(backend: Backend, beside: int, prompt_tokens: int, context: int) -> dict[str, float]:
     client, rng = RingClient(backend.ring), np.random.default_rng(1)
     vocab = int(client.region.header["vocab_size"][0])
@@ -73,12 +81,10 @@ def measure(backend: Backend, beside: int, prompt_tokens: int, context: int) -> 
         assert time.monotonic() < deadline, backend.fault()
         count(client, streams)
         time.sleep(0.001)
-    began, before = time.monotonic(), count(client, streams)
-    time.sleep(RATE_S)
-    rate = (count(client, streams) - before) / (time.monotonic() - began)
-    before = count(client, streams)
+    rate, before = rate_now(client, streams), count(client, streams)
     waited = first_token(client, prompt)
     meanwhile = (count(client, streams) - before) / waited
+    behind = rate_now(client, streams)
     for stream in streams:
         client.cancel(stream)
     client.wait(streams, PROMPT_S)
@@ -90,6 +96,7 @@ def measure(backend: Backend, beside: int, prompt_tokens: int, context: int) -> 
         "times": times,
         "rate": rate,
         "rate_meanwhile": meanwhile,
+        "rate_behind": behind,
         "share": share,
         "hidden": 1 - times * (1 - share),
     }

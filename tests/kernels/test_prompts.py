@@ -32,7 +32,14 @@ def test_a_short_prompt_behind_long_ones_waits_for_four_steps(play: Play, tokens
 
 
 @pytest.mark.parametrize(
-    "script", ["bounded_work", "many_at_once", "long_before_there_is_room", "only_the_oldest_holds_pages"]
+    "script",
+    [
+        "bounded_work",
+        "many_at_once",
+        "waits_for_a_place",
+        "long_before_there_is_room",
+        "only_the_oldest_holds_pages",
+    ],
 )
 def test_prompts_disturb_nobody(play: Play, script: str) -> None:
     """S15: a step's work is bounded, many prompts come in by small steps, pages are taken chunk by chunk.

@@ -246,6 +246,16 @@ def test_whoever_was_staged_early_keeps_nobody_out(run_simulation: Callable[...,
     run_simulation(1006, sizes, 1500)
 
 
+def test_a_part_of_a_very_long_prompt_has_no_more_than_any_prompt(
+    run_simulation: Callable[..., Coverage],
+) -> None:
+    """S15: mixed steps may have more tokens than prompts may, and such a part fills them."""
+    sizes = Sizes(
+        16, 1, 2, 205, 1, 158, 16, 2, ARM_LATE, 18, mixed_share=1, prefix_cache=1, stage_words=16, **told(0)
+    )
+    run_simulation(0, sizes, 1500)
+
+
 @pytest.mark.parametrize(
     "arm_margin_ns",
     [
@@ -270,7 +280,8 @@ def test_more_than_1000_steps_in_one_request(
 def test_no_data_race_between_frontends_policy_and_engine(
     build_program: Callable[..., Path], policy_threads: int, seed: int
 ) -> None:
-    """Producer, scheduler threads and engine under ThreadSanitizer (S11). An odd seed: drafts by suffix."""
+    """Producer, scheduler threads and engine under ThreadSanitizer (S11). An odd seed: drafts by suffix; an
+    even one: very long prompts."""
     program = build_program(
         "threads-tsan",
         ["tests/kernels/simulator/threads.cpp", "kernels/scheduler/emulation.cpp"],

@@ -14,10 +14,17 @@ from limits import PROGRAM_S
 Tails = Callable[..., dict[str, Any]]
 PROMPT = 65_536
 # Sequences whose answers do not end meanwhile.
-DECODING = {"sigma": 0, "prompt": 1000, "output": 4000, "longest": 4500, "rate": 0, "last": PROMPT}
-MACHINES: dict[str, dict[str, float]] = {
-    "8B in fp8": {},
-    "8B in bf16": {"token": 21e3, "weights": 4.2e6, "key": 32},
+DECODING = {"sigma": 0, "prompt": 1000, "output": 9000, "longest": 9500, "rate": 0, "last": PROMPT}
+# How many times its time alone a prompt of 65,536 tokens may take, by default and with a target. The last
+# machine has the costs that were measured of an H200: a step with a part of it takes 2 ms more.
+MACHINES: dict[str, tuple[dict[str, float], float, float]] = {
+    "8B in fp8": ({}, 1.6, 4.5),
+    "8B in bf16": ({"token": 21e3, "weights": 4.2e6, "key": 32}, 1.6, 4.5),
+    "8B in bf16, measured": (
+        {"token": 22e3, "weights": 3.65e6, "key": 31, "seen": 1.07, "mixed": 1e6, "mixed_share": 128},
+        1.9,
+        6.5,
+    ),
 }
 
 
@@ -41,23 +48,33 @@ def tails(build_program: Callable[..., Path]) -> Tails:
 def test_a_very_long_prompt_leaves_the_others_two_fifths_of_their_rate(
     tails: Tails, machine: str, ended: int
 ) -> None:
-    """And is in within 1.6 times its time alone, also where requests before had long prompts and short
-    answers.
+    """Also where requests before had long prompts and short answers. And it is in soon, as it comes in by
+    large parts; but none of the others waits for long.
     """
-    alone = tails(**DECODING, **MACHINES[machine], requests=1)
-    beside = tails(**DECODING, **MACHINES[machine], requests=9, ended=ended)
+    values, times, _ = MACHINES[machine]
+    alone = tails(**DECODING, **values, requests=1)
+    beside = tails(**DECODING, **values, requests=9, ended=ended)
     assert beside["rate"] >= 0.4 * beside["rate_before"]
-    assert beside["ttft_ms"] <= 1.6 * alone["ttft_ms"]
+    assert beside["ttft_ms"] <= times * alone["ttft_ms"]
+    assert beside["longest_gap_ms"] <= 5.5e3 / beside["rate_before"]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_target_keeps_the_others_at_four_fifths(tails: Tails, machine: str) -> None:
-    """And the prompt is in within 4.5 times its time alone."""
-    alone = tails(**DECODING, **MACHINES[machine], requests=1)
-    before = tails(**DECODING, **MACHINES[machine], requests=9)["rate_before"]
-    beside = tails(**DECODING, **MACHINES[machine], requests=9, target=1.22e3 / before)
-    assert beside["rate"] >= 0.8 * before
-    assert beside["ttft_ms"] <= 4.5 * alone["ttft_ms"]
+    """A target that no step with a part of the prompt can hold is held by all steps on average."""
+    values, _, times = MACHINES[machine]
+    alone = tails(**DECODING, **values, requests=1)
+    before = tails(**DECODING, **values, requests=3)["rate_before"]
+    beside = tails(**DECODING, **values, requests=3, target=1.28e3 / before)
+    assert beside["rate"] >= 0.8 * (beside["rate_before"] + beside["rate_behind"]) / 2
+    assert beside["ttft_ms"] <= times * alone["ttft_ms"]
+
+
+def test_a_hopeless_target_stops_no_very_long_prompt(tails: Tails) -> None:
+    """One that decode steps themselves do not hold: they go on at some eight ninths of their rate."""
+    alone, beside = tails(**DECODING, requests=1), tails(**DECODING, requests=3, target=0.5)
+    assert 0.85 * beside["rate_before"] <= beside["rate"] <= 0.95 * beside["rate_before"]
+    assert beside["ttft_ms"] <= 10 * alone["ttft_ms"]
 
 
 def test_a_target_bounds_gaps(tails: Tails) -> None:

@@ -43,12 +43,16 @@ class Fairness {
   // A step was launched, as the `nth` of this execution. A sequence that decodes has a batch slot in it, unless it
   // needs a page and there are too few; the first of the prompts that were under way before the step was planned, the
   // oldest of the most urgent ones, has one too, unless it awaits what another computes or host memory has, or there
-  // are no pages for it, or the plan has admitted a more urgent one: neither starves the other (S15). One that the plan
-  // itself admitted behind its client's other prompts may find the step full (S2). Only prompts wait for two copy steps
-  // in a row (S19).
+  // are no pages for it, or it is very long and rests, or the plan has admitted a more urgent one: neither starves the
+  // other (S15). One that the plan itself admitted behind its client's other prompts may find the step full (S2). Only
+  // prompts wait for two copy steps in a row (S19).
   void launched(const blink_step_set& set, uint32_t nth) {
     const std::set<Rank> under_way = std::exchange(under_way_, prompts_under_way());
     const bool copies = set.head->kind == BLINK_STEP_COPY, again = copies && copied_;
+    const uint32_t rested = std::exchange(rests_, c.state->rests);
+    const bool rests = rested && set.head->n_decode;
+    if (rests_ > kMostRests) fail("S15: a very long prompt rests for too many steps");
+    if (rests && !copies && rests_ != rested - 1) fail("S15: a very long prompt rests for ever");
     copied_ = copies;
     if (copies && !again) return;
     std::vector<bool> in(c.tables.n_sequences), fed_prompt(c.tables.n_sequences);
@@ -73,7 +77,8 @@ class Fairness {
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use != BLINK_SEQUENCE_ACTIVE || (sequence.fed >= sequence.prefill_end && !fed_prompt[i])) continue;
       const Rank prompt = rank(c.requests[sequence.slot]);
-      const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few);
+      const bool very_long = sequence.prefill_end - sequence.cached > BLINK_PROMPT_STEPS * c.max_mixed_tokens;
+      const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few) || (very_long && rests);
       if (!under_way.count(prompt)) {
         admitted = std::min(admitted, prompt.priority);
       } else if (prompt < first) {
@@ -93,6 +98,7 @@ class Fairness {
   };
   static constexpr Rank kLast{INT32_MAX, ~0ull};
   static Rank rank(const blink_request& r) { return {r.priority, r.arrival}; }
+  static constexpr uint32_t kMostRests = (BLINK_LONG_STEP - 8) / (BLINK_FASTEST_PACE - 8) - 1;
   using Running = std::map<Rank, uint32_t>;   // their clients
   using Line = std::pair<int32_t, uint32_t>;  // those of a priority that a client has in the line
 
@@ -207,6 +213,7 @@ class Fairness {
   std::map<std::pair<uint32_t, uint32_t>, Rank> ages_;  // by slot and sequence
   bool copied_ = false;                                 // by the step before
   std::set<Rank> under_way_;                            // prompts, when the step before was launched
+  uint32_t rests_ = 0;                                  // as the plan of the last step left it
   Running ran_;                                         // at the last look
   std::map<Line, Head> heads_;
 };

@@ -15,6 +15,16 @@ constexpr Sizes kMany{64, 1, 32, 1024, kPage, 4096, 1024, 16, 0};
 constexpr Sizes kLong{32, 1, 8, 16384, kPage, 4096, 1024, 4, 0};
 constexpr Sizes kLongest{32, 1, 8, 131072, kPage, 20000, 1024, 4, 0};
 
+void submit_of(ScriptedSimulation& w, uint32_t slot, uint32_t client, const std::vector<uint32_t>& prompt,
+               uint32_t max_tokens) {
+  static uint32_t ticket = 100;
+  blink_descriptor d = w.descriptor(1, max_tokens);
+  d.ticket = ++ticket;
+  d.client = client;
+  w.write(slot, d, prompt);
+  w.request(slot, 1, BLINK_COMMAND_SUBMIT);
+}
+
 // Sequences that decode, and two prompts of `argument` tokens before one of 20: it is answered within 4 steps (S15).
 void short_behind_long(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
@@ -77,6 +87,28 @@ void many_at_once(ScriptedSimulation& w) {
   w.expect(most > 1000, "S15: many prompts came in by steps of " + std::to_string(most) + " tokens");
 }
 
+// A very long prompt that only waits, as its client has places already, makes no step larger for the others' prompts.
+void waits_for_a_place(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.c.state->ended_outputs = BLINK_USUAL_MEMORY / 2;
+  w.attach();
+  for (uint32_t slot = 0; slot < 7; ++slot) w.submit(slot, text(slot, 20), 900);
+  w.until([&] { return w.status(6).count > 0; });
+  for (uint32_t slot = 8; slot < 14; ++slot) submit_of(w, slot, slot, text(slot, 1000), 4);
+  submit_of(w, 7, 0, text(7, 60'000), 4);
+  uint32_t most = 0;
+  w.meanwhile = [&] {
+    const uint32_t i = w.c.requests[7].sequence_index;
+    if (i != BLINK_NO_SEQUENCE && w.c.sequences[i].use == BLINK_SEQUENCE_ACTIVE) return;
+    for (const auto& run : w.runs) most = std::max(most, w.c.sets[run.set].head->n_tokens);
+  };
+  finish(w, 8, 13);
+  w.expect(w.status(7).count == 0, "it did not wait for the others");
+  w.expect(most <= 528, "S15: others' prompts came in by steps of " + std::to_string(most) + " tokens");
+  w.meanwhile = [] {};
+  finish(w, 7, 7);
+}
+
 // A prompt for which there are not yet enough pages begins with those that are there, and ends when others have ended.
 void long_before_there_is_room(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
@@ -114,6 +146,7 @@ constexpr Script kScripts[] = {
     {"short_behind_long", short_behind_long, kLongest},
     {"bounded_work", bounded_work, kLong},
     {"many_at_once", many_at_once, kMany},
+    {"waits_for_a_place", waits_for_a_place, kLongest},
     {"long_before_there_is_room", long_before_there_is_room, kNarrow},
     {"only_the_oldest_holds_pages", only_the_oldest_holds_pages, kNarrow},
 };

@@ -35,8 +35,9 @@ struct Load {
 struct Machine {
   double weights = 2.6e6;                         // to read them
   double token = 14e3;                            // its matmuls
-  double key = 15;                                // to read one for a sequence that decodes
+  double key = 15;                                // to read one
   double seen = 0.35;                             // a key that a prompt's token sees
+  double mixed = 0;                               // beside its tokens and keys: a step of prompts beside others
   double mixed_tokens = 1024, mixed_share = 256;  // as in blink_scheduler_config
   double target = 0;                              // milliseconds: its target_itl_ns
 };
@@ -54,6 +55,7 @@ double& named(Load& load, Machine& machine, const std::string& name) {
                                                  {"token", &machine.token},
                                                  {"key", &machine.key},
                                                  {"seen", &machine.seen},
+                                                 {"mixed", &machine.mixed},
                                                  {"mixed_tokens", &machine.mixed_tokens},
                                                  {"mixed_share", &machine.mixed_share},
                                                  {"target", &machine.target},
@@ -115,12 +117,12 @@ class Tails {
       submit();
       next_ += draw_gap();
     }
-    if (submitted_ >= load_.requests && (open_.empty() || last_is_in_))
+    if (submitted_ >= load_.requests && (open_.empty() || (last_in_ && clock >= last_in_ + kWarmNs)))
       __atomic_store_n(&c.header->control, BLINK_CONTROL_STOP, __ATOMIC_RELEASE);
   }
 
   void print() {
-    if (load_.last) return;
+    if (load_.last) return print_last();
     const double seconds = double(clock - 1'000'000) / 1e9;
     std::printf("{");
     print_percentiles("ttft_ms", firsts_, {50, 90, 99, 100});
@@ -149,13 +151,16 @@ class Tails {
     std::printf("}, ");
   }
 
-  // How many tokens a second each of the others had while the last prompt came in, and before.
-  void print_last(const Open& last) const {
-    const double wait = double(clock - last.submitted), others = load_.requests - 1;
+  // How many tokens a second each of the others had while the last prompt came in, before, and since: without it, too,
+  // they slow down while their contexts grow. And the longest gap between two tokens of one of them meanwhile.
+  void print_last() const {
+    const double wait = double(last_in_ - last_submitted_), others = load_.requests - 1;
+    const auto rate = [&](uint64_t from, uint64_t to, double ns) { return double(to - from) / others / ns * 1e9; };
     std::printf("{\"ttft_ms\": %.3f", wait / 1e6);
     if (others > 0) {
-      std::printf(", \"rate\": %.3f, \"rate_before\": %.3f", double(tokens_ - at_last_) / others / wait * 1e9,
-                  double(at_last_ - at_warm_) / others / double(kWarmNs) * 1e9);
+      std::printf(", \"rate\": %.3f, \"rate_before\": %.3f, \"rate_behind\": %.3f", rate(at_last_, at_last_in_, wait),
+                  rate(at_warm_, at_last_, double(kWarmNs)), rate(at_last_in_, tokens_, double(clock - last_in_)));
+      std::printf(", \"longest_gap_ms\": %.3f", double(longest_gap_) / 1e6);
     }
     std::printf("}\n");
   }
@@ -171,10 +176,13 @@ class Tails {
 
   uint64_t duration(const blink_shape& shape, const blink_step_set& set) const {
     double keys = 0, seen = 0;
-    for (uint32_t i = 0; i < set.head->n_tokens; ++i) (i < set.head->n_decode ? keys : seen) += set.token_position[i];
+    for (uint32_t i = 0; i < set.head->n_tokens; ++i)
+      if (i >= set.head->n_decode) seen += set.token_position[i];
+    for (uint32_t i = 0; i < set.head->batch_size; ++i) keys += set.token_position[set.batch_last[i]];
     const double compute = shape.tokens * machine_.token;
     const double matmuls = std::pow(std::pow(machine_.weights, 3) + std::pow(compute, 3), 1 / 3.);
-    return uint64_t(matmuls + keys * machine_.key + seen * machine_.seen + 15e3 * shape.batch_slots / 8);
+    const double mixed = set.head->kind == BLINK_STEP_MIXED && set.head->n_decode ? machine_.mixed : 0;
+    return uint64_t(matmuls + mixed + keys * machine_.key + seen * machine_.seen + 15e3 * shape.batch_slots / 8);
   }
 
   /* The engine's (gpu_backend/engines/graph_grid.py) up to 1,024 tokens, and coarser ones beyond. */
@@ -227,7 +235,7 @@ class Tails {
     d.sequence = sequence;
     d.epoch = kEpoch;
     d.prompt_tokens = n;
-    d.max_tokens = draw_length(load_.output);
+    d.max_tokens = is_last ? 1 : draw_length(load_.output);
     d.seed = 1 + 3 * slot;
     d.top_p = d.repetition_penalty = 1;
     d.flags = BLINK_FLAG_IGNORE_EOS;
@@ -246,10 +254,10 @@ class Tails {
       if (open.count == 0)
         firsts_.push_back(double(clock - open.submitted)), open.first = clock;
       else
-        gaps_.push_back(double(clock - open.last));
-      if (load_.last && !last_is_in_ && submitted_ >= load_.requests && open.sequence_in_all == submitted_)
-        last_is_in_ = true, print_last(open);
+        gaps_.push_back(double(clock - open.last)), see_gap(clock - open.last);
       tokens_ += status.count - open.count;
+      if (load_.last && !last_in_ && submitted_ >= load_.requests && open.sequence_in_all == submitted_)
+        last_in_ = clock, last_submitted_ = open.submitted, at_last_in_ = tokens_;
       open.count = status.count, open.last = clock;
     }
     if (status.state != BLINK_STATE_DECODE_COMPLETED) return false;
@@ -258,6 +266,10 @@ class Tails {
                      __ATOMIC_RELEASE);
     released_.push_back(open.slot);
     return true;
+  }
+
+  void see_gap(uint64_t gap) {
+    if (load_.last && submitted_ >= load_.requests && !last_in_) longest_gap_ = std::max(longest_gap_, gap);
   }
 
   const Load load_;
@@ -277,8 +289,8 @@ class Tails {
   std::vector<Open> open_;
   std::vector<uint32_t> vacant_, released_;
   std::vector<double> firsts_, gaps_, means_;
-  uint64_t next_ = 0, looked_ = 0, beaten_ = 0, tokens_ = 0, warm_ = 0, at_warm_ = 0, at_last_ = 0;
-  bool last_is_in_ = false;
+  uint64_t next_ = 0, looked_ = 0, beaten_ = 0, tokens_ = 0, warm_ = 0, at_warm_ = 0;
+  uint64_t at_last_ = 0, last_submitted_ = 0, last_in_ = 0, at_last_in_ = 0, longest_gap_ = 0;
   uint32_t beats_ = 0, submitted_ = 0, sequences_[kSlots] = {};
 };
 

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   sizes.max_drafts = 5;
   sizes.verify_rows = 40;
   sizes.suffix = std::atoi(argv[3]) % 2;
+  if (!sizes.suffix) sizes.max_mixed_tokens = 24, sizes.mixed_share = 4;  // many prompts are very long (S15)
   sizes.kv_event_capacity = tells ? 32 : 0;
   SimulatedRing ring(sizes);
   Engine engine{{ring.c.tables, ring.c.sets, ring.sizes.total_pages, ring.sizes.host_pages}};

@@ -45,9 +45,9 @@ class Simulator {
 
   int launch(uint32_t shape, uint32_t set) {
     if (window == BLINK_LAUNCH_WINDOW) return fail("K1: more than 120 launches"), 1;
-    for (const Run& run : runs) {
-      if (run.shape == shape && run.set == set) return 1;
-    }
+    bookkeeping.midway =
+        std::any_of(runs.begin(), runs.end(), [&](const Run& run) { return run.shape == shape && run.set == set; });
+    if (bookkeeping.midway) return 1;
     if (shape >= c.n_shapes) return fail("there is no such shape"), 1;
     const blink_step_head& head = *c.sets[set].head;
     const blink_shape& capacity = c.shapes[shape];
