@@ -62,6 +62,7 @@ class BackendOptions:
     kv_events: int = 0  # records of the log in the ring; 0: none is kept
     mixed_share: int | None = None
     target_itl: float | None = None  # milliseconds
+    min_itl: float | None = None  # milliseconds
     threads: int | None = None
     model_name: str | None = None
     random_weights: bool = False
@@ -120,6 +121,10 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
             raise ValueError(
                 f"host-kv-memory needs the prefix cache, which {options.scheduler} does not have"
             )
+    if options.target_itl and options.min_itl and options.min_itl > options.target_itl:
+        raise ValueError(
+            f"min-itl is {options.min_itl:g}, it must be at most target-itl, which is {options.target_itl:g}"
+        )
     share = options.mixed_share or 0
     if not 0 <= share <= prefill:
         raise ValueError(f"mixed-share is {share}, it must be between 1 and max-prefill-tokens, {prefill}")
@@ -139,6 +144,7 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
         prefix_cache=options.prefix_cache,
         attention_keys=attention_keys(config),
         target_itl_ns=round((options.target_itl or 0) * 1e6),
+        min_itl_ns=round((options.min_itl or 0) * 1e6),
         priorities=options.scheduling_policy == PRIORITY,
         grammar_words=grammar_words(options),
         kv_fp8=caches_fp8(options.kv_cache_dtype, config),

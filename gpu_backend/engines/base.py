@@ -35,6 +35,7 @@ class Limits:
     prefix_cache: bool = True  # pages outlive their requests, for prompts that begin alike (S16)
     attention_keys: int = 0  # keys that double the cost of a prompt's token (S15); 0: no number does
     target_itl_ns: int = 0  # that a step takes at most beside sequences that decode, if it can (S15); 0: none
+    min_itl_ns: int = 0  # that steps without prompts begin apart, at least (S25); 0: one begins at once
     host_pages: int = 0  # pages in host memory, beside total_pages on the device (S19)
     copied_pages: int = 0  # between the two by one step, at most
     priorities: bool = False  # requests with a lower priority come before others (S2)

@@ -111,7 +111,7 @@ class SchedulerSetup:
         config["n_shapes"] = self._n_shapes
         for name in (
             "max_batch", "total_pages", "max_prefill_tokens", "max_prefill_slots", "max_mixed_tokens",
-            "mixed_share", "attention_keys", "target_itl_ns", "priorities",
+            "mixed_share", "attention_keys", "target_itl_ns", "min_itl_ns", "priorities",
         ):  # fmt: skip
             config[name] = getattr(limits, name)
         config["stage_words"] = layout.STAGE_WORDS

@@ -39,6 +39,10 @@ class Clock : private Tables {
     return now_ + margin >= running_since_ + expected;
   }
 
+  // Whether the last step that was launched began so lately that the next one, which has no prompts, waits for company
+  // (S25).
+  BLINK_FN bool waits_for_company() const { return running_for() < c_.min_itl_ns; }
+
   // The clock, which never goes back here: that of another execution may be a little behind, and then stands still
   // until it has caught up. Times are saved at the end of an execution, so the next one notices a stall between them.
   BLINK_FN void read() {
@@ -64,16 +68,19 @@ class Clock : private Tables {
 
   // A step begins to run, and with it the time that it may take.
   BLINK_FN void step_begins() { running_since_ = now_; }
-  // How long the running step has been running.
+  // How long the running step has been running, or how long ago the last one began.
   BLINK_FN uint64_t running_for() const { return since(running_since_, now_); }
 
   BLINK_FN void restore() {
     now_ = s_.turn_ns;
+    running_since_ = s_.running_since_ns;
     read();
-    step_begins();
   }
   // One thread calls this.
-  BLINK_FN void save() const { s_.turn_ns = now_; }
+  BLINK_FN void save() const {
+    s_.turn_ns = now_;
+    s_.running_since_ns = running_since_;
+  }
 
  private:
   // This loop stood still: its process was stopped, or its machine suspended. Or its clock was set back. What others
@@ -91,9 +98,9 @@ class Clock : private Tables {
 
   P& p_;
   Steps<P>& steps_;
-  // These are the same in every thread, and `now_` is saved in the state across a relaunch.
+  // These are the same in every thread, and saved in the state across a relaunch.
   uint64_t now_ = 0;
-  uint64_t running_since_ = 0;  // when the running step began
+  uint64_t running_since_ = 0;  // when the running step began, or the last one
 };
 
 }  // namespace blink

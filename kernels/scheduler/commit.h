@@ -38,7 +38,7 @@ class Commit : private Tables {
     }
     if (const uint64_t id = step_run_early(completed)) return life_.fail(BLINK_FAULT_GATE, id);
     while (steps_.committed() < completed && life_.phase() != BLINK_PHASE_FAILED) commit(steps_.commit_next());
-    clock_.step_begins();
+    if (steps_.in_flight()) clock_.step_begins();
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "../../ringbuffer/words.h"
 #include "admission.h"
 #include "arrivals.h"
+#include "clock.h"
 #include "copies.h"
 #include "drafts.h"
 #include "pages.h"
@@ -39,12 +40,13 @@ struct Lengths {
 template <class P>
 class Planner : private Sequences {
  public:
-  BLINK_FN Planner(P& platform, const blink_scheduler_config& config, Steps<P>& steps, StepTimes<P>& times,
-                   PagePool<P>& pool, PrefixCache<P>& prefix, Drafts<P>& drafts, Turns<P>& turns, Copies<P>& copies,
-                   Admission<P>& admission, Preemption<P>& preemption)
+  BLINK_FN Planner(P& platform, const blink_scheduler_config& config, Steps<P>& steps, Clock<P>& clock,
+                   StepTimes<P>& times, PagePool<P>& pool, PrefixCache<P>& prefix, Drafts<P>& drafts, Turns<P>& turns,
+                   Copies<P>& copies, Admission<P>& admission, Preemption<P>& preemption)
       : Sequences(config),
         p_(platform),
         steps_(steps),
+        clock_(clock),
         times_(times),
         pool_(pool),
         prefix_(prefix),
@@ -60,6 +62,7 @@ class Planner : private Sequences {
     if (s_.n_active == 0 && s_.n_waiting == 0) return false;
     if (steps_.verifies()) return false;  // how far its sequences get is not known
     uint32_t counts = count_batch();
+    if ((counts & 0xffff) == 0 && s_.n_waiting == 0 && clock_.waits_for_company()) return false;
     if (steps_.in_flight() && counts >> 16 && drafts_.await_tokens()) return false;
     if (room_beside(counts) == 0 && s_.n_waiting && preemption_.give_place()) counts = count_batch();
     const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
@@ -400,6 +403,7 @@ class Planner : private Sequences {
 
   P& p_;
   Steps<P>& steps_;
+  Clock<P>& clock_;
   StepTimes<P>& times_;
   PagePool<P>& pool_;
   PrefixCache<P>& prefix_;

@@ -67,7 +67,8 @@ class Scheduler {
         admission_(platform, config, clock_, clients_, pool_, prefix_, requests_, turns_, grammars_, staging_),
         intake_(platform, config, steps_, clock_, event_log_, requests_, life_, staging_),
         preemption_(platform, config, clients_, pool_, prefix_, requests_, turns_, admission_),
-        planner_(platform, config, steps_, times_, pool_, prefix_, drafts_, turns_, copies_, admission_, preemption_) {}
+        planner_(platform, config, steps_, clock_, times_, pool_, prefix_, drafts_, turns_, copies_, admission_,
+                 preemption_) {}
 
   // Runs until the launch window is used up or the backend says stop. Nothing runs when it returns, but after a fault.
   BLINK_FN Exit run() {

@@ -190,8 +190,9 @@ struct blink_scheduler_state {
   uint64_t committed; /* id of the last step whose results were taken; launched - committed is 0, 1 or 2 (S4) */
   uint64_t claims;    /* scans that found a submission, and turns that clients had: the clock of arrivals and turns */
   uint64_t last_done_ns;
-  uint64_t turn_ns; /* when the last turn of the loop began, by the clock of the execution that has ended */
-  uint64_t fault;   /* enum blink_fault */
+  uint64_t turn_ns;          /* when the last turn of the loop began, by the clock of the execution that has ended */
+  uint64_t running_since_ns; /* when the last step began, likewise */
+  uint64_t fault;            /* enum blink_fault */
   uint64_t fault_detail;
   uint32_t phase;        /* enum blink_phase */
   uint32_t last_kind;    /* of the last step launched */
@@ -302,6 +303,7 @@ struct blink_scheduler_config {
    * after it ended. */
   uint64_t arm_margin_ns;
   uint64_t target_itl_ns; /* that a step takes at most beside sequences that decode, if it can (S15); 0: as S15 says */
+  uint64_t min_itl_ns;    /* without prompts, no step begins sooner after the one before (S25); 0: at once */
   uint64_t scan_interval_ns; /* between scans of the ring while a step runs */
   uint64_t step_timeout_ns;  /* a step that takes longer is a fault */
 };

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x2c0daa0d0066e14bull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0x7113ddb8a9a75a27ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert
@@ -136,45 +136,46 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, attachment) == 32, 
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, following) == 36, "blink_kv_event_state.following");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, round) == 40, "blink_kv_event_state.round");
 BLINK_ASSERT(__builtin_offsetof(struct blink_kv_event_state, swept) == 44, "blink_kv_event_state.swept");
-BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71240, "blink_scheduler_state");
+BLINK_ASSERT(sizeof(struct blink_scheduler_state) == 71248, "blink_scheduler_state");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, launched) == 0, "blink_scheduler_state.launched");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, committed) == 8, "blink_scheduler_state.committed");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, claims) == 16, "blink_scheduler_state.claims");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_done_ns) == 24, "blink_scheduler_state.last_done_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, turn_ns) == 32, "blink_scheduler_state.turn_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault) == 40, "blink_scheduler_state.fault");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault_detail) == 48, "blink_scheduler_state.fault_detail");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, phase) == 56, "blink_scheduler_state.phase");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_kind) == 60, "blink_scheduler_state.last_kind");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 64, "blink_scheduler_state.n_free_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_idle_pages) == 68, "blink_scheduler_state.n_idle_pages");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 72, "blink_scheduler_state.n_waiting");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 76, "blink_scheduler_state.n_active");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 80, "blink_scheduler_state.n_zombies");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 84, "blink_scheduler_state.n_staged");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 88, "blink_scheduler_state.planned");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 92, "blink_scheduler_state.reserved");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 96, "blink_scheduler_state.idle_head");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 104, "blink_scheduler_state.idle_tail");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, contents) == 112, "blink_scheduler_state.contents");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, written) == 120, "blink_scheduler_state.written");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, host_copies) == 128, "blink_scheduler_state.host_copies");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, brought_back) == 136, "blink_scheduler_state.brought_back");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 144, "blink_scheduler_state.ended_prompts");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 152, "blink_scheduler_state.ended_outputs");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, decode_ns) == 160, "blink_scheduler_state.decode_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, mixed_times) == 168, "blink_scheduler_state.mixed_times");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, rests) == 188, "blink_scheduler_state.rests");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 192, "blink_scheduler_state.kv_events");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 240, "blink_scheduler_state.plan_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 256, "blink_scheduler_state.staging");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) == 280, "blink_scheduler_state.grammar_reading");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 312, "blink_scheduler_state.grammar_uses");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 320, "blink_scheduler_state.stats");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 584, "blink_scheduler_state.leases");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1608, "blink_scheduler_state.clients");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67144, "blink_scheduler_state.gap_histogram");
-BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 912, "blink_scheduler_config");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, running_since_ns) == 40, "blink_scheduler_state.running_since_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault) == 48, "blink_scheduler_state.fault");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, fault_detail) == 56, "blink_scheduler_state.fault_detail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, phase) == 64, "blink_scheduler_state.phase");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, last_kind) == 68, "blink_scheduler_state.last_kind");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_free_pages) == 72, "blink_scheduler_state.n_free_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_idle_pages) == 76, "blink_scheduler_state.n_idle_pages");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_waiting) == 80, "blink_scheduler_state.n_waiting");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_active) == 84, "blink_scheduler_state.n_active");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_zombies) == 88, "blink_scheduler_state.n_zombies");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, n_staged) == 92, "blink_scheduler_state.n_staged");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, planned) == 96, "blink_scheduler_state.planned");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, reserved) == 100, "blink_scheduler_state.reserved");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_head) == 104, "blink_scheduler_state.idle_head");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, idle_tail) == 112, "blink_scheduler_state.idle_tail");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, contents) == 120, "blink_scheduler_state.contents");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, written) == 128, "blink_scheduler_state.written");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, host_copies) == 136, "blink_scheduler_state.host_copies");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, brought_back) == 144, "blink_scheduler_state.brought_back");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_prompts) == 152, "blink_scheduler_state.ended_prompts");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, ended_outputs) == 160, "blink_scheduler_state.ended_outputs");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, decode_ns) == 168, "blink_scheduler_state.decode_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, mixed_times) == 176, "blink_scheduler_state.mixed_times");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, rests) == 196, "blink_scheduler_state.rests");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, kv_events) == 200, "blink_scheduler_state.kv_events");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, plan_ns) == 248, "blink_scheduler_state.plan_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, staging) == 264, "blink_scheduler_state.staging");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_reading) == 288, "blink_scheduler_state.grammar_reading");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, grammar_uses) == 320, "blink_scheduler_state.grammar_uses");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, stats) == 328, "blink_scheduler_state.stats");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, leases) == 592, "blink_scheduler_state.leases");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, clients) == 1616, "blink_scheduler_state.clients");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_state, gap_histogram) == 67152, "blink_scheduler_state.gap_histogram");
+BLINK_ASSERT(sizeof(struct blink_scheduler_config) == 920, "blink_scheduler_config");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, header) == 0, "blink_scheduler_config.header");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, leases) == 8, "blink_scheduler_config.leases");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, lease_acks) == 16, "blink_scheduler_config.lease_acks");
@@ -244,8 +245,9 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, draft_places) == 
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, hash_key) == 872, "blink_scheduler_config.hash_key");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, arm_margin_ns) == 880, "blink_scheduler_config.arm_margin_ns");
 BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, target_itl_ns) == 888, "blink_scheduler_config.target_itl_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 896, "blink_scheduler_config.scan_interval_ns");
-BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 904, "blink_scheduler_config.step_timeout_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, min_itl_ns) == 896, "blink_scheduler_config.min_itl_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, scan_interval_ns) == 904, "blink_scheduler_config.scan_interval_ns");
+BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) == 912, "blink_scheduler_config.step_timeout_ns");
 #undef BLINK_ASSERT
 
 /* X(struct, member) for every member, in order. */
@@ -372,6 +374,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_state, claims) \
   X(blink_scheduler_state, last_done_ns) \
   X(blink_scheduler_state, turn_ns) \
+  X(blink_scheduler_state, running_since_ns) \
   X(blink_scheduler_state, fault) \
   X(blink_scheduler_state, fault_detail) \
   X(blink_scheduler_state, phase) \
@@ -473,6 +476,7 @@ BLINK_ASSERT(__builtin_offsetof(struct blink_scheduler_config, step_timeout_ns) 
   X(blink_scheduler_config, hash_key) \
   X(blink_scheduler_config, arm_margin_ns) \
   X(blink_scheduler_config, target_itl_ns) \
+  X(blink_scheduler_config, min_itl_ns) \
   X(blink_scheduler_config, scan_interval_ns) \
   X(blink_scheduler_config, step_timeout_ns)
 // clang-format on

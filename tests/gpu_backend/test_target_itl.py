@@ -1,4 +1,4 @@
-"""The service level for the time between two tokens, from the command line to the scheduler."""
+"""What the time between two tokens shall be, from the command line to the scheduler."""
 
 from __future__ import annotations
 
@@ -26,3 +26,16 @@ def test_the_scheduler_gets_it_in_nanoseconds(target: float | None, nanoseconds:
     options = BackendOptions(ROOT / "models" / "demo", target_itl=target)
     limits = wanted_limits(options, described_model(options), GpuServingDevice.defaults)
     assert limits.target_itl_ns == nanoseconds
+
+
+@pytest.mark.parametrize(("least", "target"), [(12.5, None), (12.5, 12.5), (5, 12.5)])
+def test_the_scheduler_gets_the_least_time_too(least: float, target: float | None) -> None:
+    options = BackendOptions(ROOT / "models" / "demo", min_itl=least, target_itl=target)
+    limits = wanted_limits(options, described_model(options), GpuServingDevice.defaults)
+    assert limits.min_itl_ns == least * 1e6
+
+
+def test_a_least_time_beyond_the_target_is_refused() -> None:
+    options = BackendOptions(ROOT / "models" / "demo", min_itl=20, target_itl=12.5)
+    with pytest.raises(ValueError, match=r"min-itl is 20, it must be at most target-itl, which is 12\.5"):
+        wanted_limits(options, described_model(options), GpuServingDevice.defaults)

@@ -43,6 +43,7 @@ class Sizes(ctypes.Structure):
         ("verify_rows", ctypes.c_uint32),
         ("suffix", ctypes.c_uint32),
         ("target_itl_ns", ctypes.c_uint32),
+        ("min_itl_ns", ctypes.c_uint32),
     ]
 
 
@@ -123,6 +124,7 @@ def simulations(draw: st.DrawFn) -> Sizes:
         verify_rows=draw(st.integers(0, 64)),
         suffix=draw(st.sampled_from([0, 1])),
         target_itl_ns=draw(st.sampled_from([0, 1, 30_000, 1_000_000])),
+        min_itl_ns=draw(st.sampled_from([0, 0, 20_000, 1_000_000])),
         **draw(
             st.sampled_from(
                 [told(0), told(1), told(5), told(64), told(1000), kept(3, 1), kept(40, 4), kept(200, 30)]

@@ -84,6 +84,22 @@ def test_a_target_bounds_gaps(tails: Tails) -> None:
     assert bounded["ttft_ms"]["p99"] <= 2 * free["ttft_ms"]["p99"]
 
 
+def test_steps_that_wait_for_company_are_fewer(tails: Tails) -> None:
+    """S25: far from saturation. Tokens come as far apart as asked for, and first tokens no later."""
+    load = {"requests": 200, "rate": 2, "sigma": 0, "prompt": 200}
+    free, paced = tails(**load), tails(**load, min=10)
+    assert paced["steps_per_token"] <= 0.5 * free["steps_per_token"]
+    assert free["itl_ms"]["p50"] <= 3.5
+    assert 9.9 <= paced["itl_ms"]["p50"] <= 10.1
+    assert paced["itl_ms"]["p99"] <= 10.2
+    assert paced["ttft_ms"]["p99"] <= 1.1 * free["ttft_ms"]["p99"]
+
+
+def test_steps_that_take_longer_wait_for_nobody(tails: Tails) -> None:
+    """S25: in the same time as without, to the nanosecond."""
+    assert tails(requests=100, min=2.5) == tails(requests=100)
+
+
 def test_a_target_that_does_not_bind_costs_prompts_nothing(tails: Tails) -> None:
     """But for the first step with a part of a prompt, before which nothing is known of such steps."""
     values = {**DECODING, "requests": 9, "last": 2000}

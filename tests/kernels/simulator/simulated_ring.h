@@ -25,6 +25,7 @@ struct Sizes {
   uint32_t verify_rows = 0;    // of a step with drafts, beside max_batch
   uint32_t suffix = 0;         // not 0: drafts are looked up by that method
   uint32_t target_itl_ns = 0;  // of steps beside sequences that decode
+  uint32_t min_itl_ns = 0;     // between steps without prompts
 };
 
 class SimulatedRing {
@@ -142,6 +143,7 @@ class SimulatedRing {
     c.max_mixed_tokens = mixed;
     c.mixed_share = z.mixed_share;
     c.target_itl_ns = z.target_itl_ns;
+    c.min_itl_ns = z.min_itl_ns;
     c.max_batch = z.max_batch;
     c.priorities = z.priorities != 0;
     c.stage_words = z.stage_words ? z.stage_words : BLINK_STAGE_WORDS;

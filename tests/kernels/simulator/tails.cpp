@@ -40,6 +40,7 @@ struct Machine {
   double mixed = 0;                               // beside its tokens and keys: a step of prompts beside others
   double mixed_tokens = 1024, mixed_share = 256;  // as in blink_scheduler_config
   double target = 0;                              // milliseconds: its target_itl_ns
+  double min = 0;                                 // milliseconds: its min_itl_ns
 };
 
 double& named(Load& load, Machine& machine, const std::string& name) {
@@ -59,6 +60,7 @@ double& named(Load& load, Machine& machine, const std::string& name) {
                                                  {"mixed_tokens", &machine.mixed_tokens},
                                                  {"mixed_share", &machine.mixed_share},
                                                  {"target", &machine.target},
+                                                 {"min", &machine.min},
                                                  {"last", &load.last},
                                                  {"ended", &load.ended}};
   for (const auto& [key, value] : all)
@@ -81,6 +83,7 @@ class Tails {
     give_shapes();
     c.attention_keys = uint32_t(machine.token / machine.seen);
     c.target_itl_ns = uint64_t(machine.target * 1e6);
+    c.min_itl_ns = uint64_t(machine.min * 1e6);
     c.state->ended_prompts = uint64_t(load.ended);
     for (uint32_t slot = kSlots; slot--;) vacant_.push_back(slot);
     next_ = draw_gap();
@@ -128,6 +131,7 @@ class Tails {
     print_percentiles("ttft_ms", firsts_, {50, 90, 99, 100});
     print_percentiles("itl_ms", gaps_, {50, 99, 100});
     print_percentiles("tpot_ms", means_, {50, 99});
+    std::printf("\"steps_per_token\": %.4f, ", double(c.state->stats.steps) / double(tokens_));
     std::printf("\"tokens_per_s\": %.1f}\n", double(tokens_) / seconds);
   }
 
