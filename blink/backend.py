@@ -113,7 +113,7 @@ FLAGS = (
     Flag("--target-itl", "target_itl", "MS",
          "milliseconds between two tokens of a request: a step has no more of prompts than fits, but always "
          "some; of very long prompts only now and then, where that helps (default: none; a very long prompt "
-         "makes that time up to 2.5 times as long on average)", parse_target),
+         "makes that time up to 2.6 times as long on average)", parse_target),
     Flag("--min-itl", "min_itl", "MS",
          "milliseconds between two tokens of a request, at least, unless prompts come in: steps wait for "
          "company, so far from saturation tokens need less energy (default: none; a token comes as soon as "

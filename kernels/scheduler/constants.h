@@ -13,12 +13,13 @@
 #define BLINK_USUAL_OUTPUT 256
 /* Beside sequences that decode, a step has at least the first part of the longest prompt; of all prompts, too, but not
  * more than so many tokens; and the second part of all, however many (S15). */
-#define BLINK_PROMPT_STEPS 8
+#define BLINK_PROMPT_STEPS 4
 #define BLINK_PROMPT_SHARE 384
 #define BLINK_BACKLOG_STEPS 32
+#define BLINK_VERY_LONG_STEPS 8 /* a prompt that so many of the largest mixed steps do not bring in is very long */
 /* Eighths of what a decode step takes (S15): a step while a very long prompt comes in, on average, at most and at
  * least; and a step with a part of such a prompt. */
-#define BLINK_SLOWEST_PACE 20
+#define BLINK_SLOWEST_PACE 21
 #define BLINK_FASTEST_PACE 9
 #define BLINK_LONG_STEP 28
 #define BLINK_LEAST_PROMPT 64     /* tokens' work that prompts have of a step beside others, whatever its target */

@@ -201,7 +201,7 @@ class Planner : private Sequences {
   }
 
   // A prompt that even eight of the largest mixed steps do not bring in is very long.
-  BLINK_FN uint64_t very_long() const { return BLINK_PROMPT_STEPS * uint64_t(c_.max_mixed_tokens); }
+  BLINK_FN uint64_t very_long() const { return BLINK_VERY_LONG_STEPS * uint64_t(c_.max_mixed_tokens); }
   BLINK_FN bool is_very_long(const blink_sequence& sequence) const {
     return sequence.prefill_end - sequence.cached > very_long();
   }
@@ -310,7 +310,7 @@ class Planner : private Sequences {
     return Max()(narrow, others ? wide - wide / 4 : wide);
   }
 
-  // How many tokens a prompt gets of a step, at most. One that is not done with three quarters of what is left leaves
+  // How many tokens a prompt gets of a step, at most. One that is not done with seven eighths of what is left leaves
   // the rest to the `others`, so that a short one need not wait for the long ones before it. Beside sequences that
   // decode, whose next token waits for this step, tokens that see many keys count for more (S15).
   BLINK_FN uint32_t chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
@@ -320,7 +320,7 @@ class Planner : private Sequences {
     if (n_decode && c_.attention_keys)
       work = Max()(work * c_.attention_keys / (c_.attention_keys + sequence.fed + Min()(left, room)), uint64_t(1));
     const uint32_t most = Min()(uint64_t(room), work);
-    if (others) return left <= most - most / 4 ? left : most - most / 4;
+    if (others) return Min()(left, most - most / 8);
     return left <= most || n_decode == 0 ? Min()(left, most) : without_padding(load.tokens, most);
   }
 

@@ -1,6 +1,6 @@
 /* Generated from state.h by scripts/generate_abi.py. Do not edit. */
 // clang-format off
-#define BLINK_SCHEDULER_LAYOUT_HASH 0x7113ddb8a9a75a27ull
+#define BLINK_SCHEDULER_LAYOUT_HASH 0xaf8c6d06bbd4f3f6ull
 
 #ifdef __cplusplus
 #define BLINK_ASSERT static_assert

@@ -6,10 +6,11 @@
 A model is a directory, or a name of scripts/bench/shapes with random weights of that shape. Each number of
 --beside requests decodes at about --context tokens; then the prompt arrives. A row has its time to the first
 token, alone and beside them, and the others' tokens a second before and meanwhile, each with every one of
---targets: milliseconds of --target-itl, 0 for none. `share` is what the others keep of their rate, `times`
-how many times as long the prompt takes as alone, and `hidden` the share of its work that took no time of
-theirs: if they keep the share r and it takes t times its time alone, that is 1 - t (1 - r). `rate_behind` is
-their rate after it: without it, too, they slow down while their contexts grow.
+--targets: milliseconds of --target-itl, 0 for none. `rate_behind` is the others' rate after it: without it,
+too, they slow down while their contexts grow. So `share` is what they keep of the mean of the rates before
+and after. `times` is how many times as long the prompt takes as alone, and `hidden` the share of its work
+that took no time of theirs: if they keep the share r and it takes t times its time alone, that is
+1 - t (1 - r).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def measure(backend: Backend, beside: int, prompt_tokens: int, context: int) -> 
         client.cancel(stream)
     client.wait(streams, PROMPT_S)
     client.close()
-    share, times = meanwhile / rate, waited / alone
+    share, times = 2 * meanwhile / (rate + behind), waited / alone
     return {
         "alone_s": alone,
         "ttft_s": waited,

@@ -29,7 +29,7 @@ from gpu_backend.models.registry import read_model
 from gpu_backend.weights.checkpoint import Checkpoint
 
 DECODER = "llama-decoder"  # the decode megakernel serves up to 8 rows, with stages of which one is not full
-SIZES = {"vocab_size": 1008, "hidden_size": 1024, "intermediate_size": 7168, "num_key_value_heads": 4}
+SIZES = {"vocab_size": 1008, "hidden_size": 1024, "intermediate_size": 11264, "num_key_value_heads": 4}
 MODELS = {
     **CONFIGS,
     DECODER: lambda: transformers.LlamaConfig(**{**COMMON, **SIZES}, num_attention_heads=16, head_dim=64),

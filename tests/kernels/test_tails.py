@@ -97,7 +97,7 @@ def test_steps_that_wait_for_company_are_fewer(tails: Tails) -> None:
 
 def test_steps_that_take_longer_wait_for_nobody(tails: Tails) -> None:
     """S25: in the same time as without, to the nanosecond."""
-    assert tails(requests=100, min=2.5) == tails(requests=100)
+    assert tails(requests=100, min=2) == tails(requests=100)
 
 
 def test_a_target_that_does_not_bind_costs_prompts_nothing(tails: Tails) -> None:

@@ -77,7 +77,7 @@ class Fairness {
       const blink_sequence& sequence = c.sequences[i];
       if (sequence.use != BLINK_SEQUENCE_ACTIVE || (sequence.fed >= sequence.prefill_end && !fed_prompt[i])) continue;
       const Rank prompt = rank(c.requests[sequence.slot]);
-      const bool very_long = sequence.prefill_end - sequence.cached > BLINK_PROMPT_STEPS * c.max_mixed_tokens;
+      const bool very_long = sequence.prefill_end - sequence.cached > BLINK_VERY_LONG_STEPS * c.max_mixed_tokens;
       const bool may_wait = sequence.awaits != BLINK_NO_PAGE || (needs_page(i) && few) || (very_long && rests);
       if (!under_way.count(prompt)) {
         admitted = std::min(admitted, prompt.priority);

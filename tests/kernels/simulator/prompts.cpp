@@ -67,8 +67,8 @@ void bounded_work(ScriptedSimulation& w) {
   w.expect(steps.size() > 100 && steps.size() < 160, "S15: it took " + std::to_string(steps.size()) + " steps");
 }
 
-// Beside rows that decode, prompts at once come in by eighths up to BLINK_PROMPT_SHARE, then by thirty-seconds, where
-// requests usually have long answers (S15): 8,000 tokens by the small mixed shape, of 528, and 20,000 by the large one.
+// Beside rows that decode, prompts at once come in by quarters up to BLINK_PROMPT_SHARE, then by thirty-seconds, where
+// requests usually have long answers (S15): 8,000 tokens by the small mixed shape, of 528, and 40,000 by the large one.
 void many_at_once(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
   w.c.state->ended_outputs = BLINK_USUAL_MEMORY / 2;
@@ -82,7 +82,7 @@ void many_at_once(ScriptedSimulation& w) {
   for (uint32_t slot = 7; slot < 23; ++slot) w.submit(slot, text(slot, 500), 1);
   finish(w, 7, 22);
   w.expect(most == 528, "S15: few prompts came in by steps of " + std::to_string(most) + " tokens");
-  for (uint32_t slot = 23; slot < 63; ++slot) w.submit(slot, text(slot, 500), 1);
+  for (uint32_t slot = 23; slot < 63; ++slot) w.submit(slot, text(slot, 1000), 1);
   finish(w, 23, 62);
   w.expect(most > 1000, "S15: many prompts came in by steps of " + std::to_string(most) + " tokens");
 }

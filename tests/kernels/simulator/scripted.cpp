@@ -215,17 +215,17 @@ void prompts_in_balance(ScriptedSimulation& w) {
   w.expect(w.c.state->ended_prompts + w.c.state->ended_outputs <= BLINK_USUAL_MEMORY, "S15: nothing is forgotten");
 }
 
-// An eighth of a prompt is taken in at least, from its first step to its last, and the shape that this needs is filled.
+// A quarter of a prompt is taken in at least, from its first step to its last, and the shape that this needs is filled.
 // A long prompt that is in, whose sequence decodes, changes nothing for others.
 void prompts_of_length(ScriptedSimulation& w) {
   seven_decode(w);
   expect_tokens(w, taken_in(w, 10, 10, 1000).most, 509);
-  const Taken shorter = taken_in(w, 11, 11, 4000), longer = taken_in(w, 12, 12, 4800);
+  const Taken shorter = taken_in(w, 11, 11, 2000), longer = taken_in(w, 12, 12, 2400);
   expect_tokens(w, shorter.most, 509);
   expect_tokens(w, longer.most, 1024);
-  w.expect(shorter.steps.size() == 8, "S15: 4,000 tokens took " + std::to_string(shorter.steps.size()) + " steps");
-  w.expect(longer.steps.size() == 5, "S15: 4,800 tokens took " + std::to_string(longer.steps.size()) + " steps");
-  w.submit(7, std::vector<uint32_t>(4800, 7), 900);
+  w.expect(shorter.steps.size() == 4, "S15: 2,000 tokens took " + std::to_string(shorter.steps.size()) + " steps");
+  w.expect(longer.steps.size() == 3, "S15: 2,400 tokens took " + std::to_string(longer.steps.size()) + " steps");
+  w.submit(7, std::vector<uint32_t>(2400, 7), 900);
   w.until([&] { return w.status(7).count > 0; });
   w.expect(taken_in(w, 13, 13, 900).most < 600, "S15: a sequence that decodes counts as a prompt");
 }
