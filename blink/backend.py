@@ -115,9 +115,8 @@ FLAGS = (
          "some; of very long prompts only now and then, where that helps (default: none; a very long prompt "
          "makes that time up to 2.6 times as long on average)", parse_target),
     Flag("--min-itl", "min_itl", "MS",
-         "milliseconds between two tokens of a request, at least, unless prompts come in: steps wait for "
-         "company, so far from saturation tokens need less energy (default: none; a token comes as soon as "
-         "it can)", parse_target),
+         "milliseconds between two steps without prompts, at least: they wait for company, so far from "
+         "saturation tokens need less energy (default: none; a token comes as soon as it can)", parse_target),
     Flag("--threads", "threads", "N", "threads that compute, on the CPU (default: one a core)", count),
     Flag("--served-model-name", "model_name", "NAME",
          "the model's name in requests and answers (default: the directory's name)"),

@@ -29,6 +29,7 @@ KV_CACHE_DTYPES = ("auto", "bf16", "fp8")
 SCHEDULING_POLICIES = FCFS, PRIORITY = ("fcfs", "priority")
 SMALLEST_PAGE = TILE_KEYS  # decode attention reads so many tokens of a page at once
 LEAST_TARGET_MS, MOST_TARGET_MS = 0.1, 60_000  # of the time between two tokens
+MOST_WAIT_MS = 1000  # of a step for company
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ def wanted_limits(options: BackendOptions, config: Model, defaults: Defaults) ->
             raise ValueError(
                 f"host-kv-memory needs the prefix cache, which {options.scheduler} does not have"
             )
+    if options.min_itl and options.min_itl > MOST_WAIT_MS:
+        raise ValueError(f"min-itl is {options.min_itl:g}, it must be at most {MOST_WAIT_MS}")
     if options.target_itl and options.min_itl and options.min_itl > options.target_itl:
         raise ValueError(
             f"min-itl is {options.min_itl:g}, it must be at most target-itl, which is {options.target_itl:g}"

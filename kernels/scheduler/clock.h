@@ -33,15 +33,15 @@ class Clock : private Tables {
     if (steps_.in_flight() == 0) return true;
     if (c_.arm_margin_ns == 0) return false;
     const uint64_t expected = expected_ns();
-    const bool prompts = s_.n_waiting || steps_.last_kind() != BLINK_STEP_DECODE;
-    // Steps of one shape vary by a percent or so.
-    const uint64_t margin = c_.arm_margin_ns + expected / 64 + s_.plan_ns[prompts];
-    return now_ + margin >= running_since_ + expected;
+    return now_ + margin(expected) >= running_since_ + expected;
   }
 
-  // Whether the last step that was launched began so lately that the next one, which has no prompts, waits for company
-  // (S25).
-  BLINK_FN bool waits_for_company() const { return running_for() < c_.min_itl_ns; }
+  // Whether the last step began so lately that the next one, which has no prompts, waits for company (S25). One behind
+  // a copy step has waited before that.
+  BLINK_FN bool waits_for_company() const {
+    if (c_.min_itl_ns == 0 || steps_.last_kind() == BLINK_STEP_COPY) return false;
+    return running_for() + (steps_.in_flight() ? margin(expected_ns()) : 0) < c_.min_itl_ns;
+  }
 
   // The clock, which never goes back here: that of another execution may be a little behind, and then stands still
   // until it has caught up. Times are saved at the end of an execution, so the next one notices a stall between them.
@@ -83,6 +83,13 @@ class Clock : private Tables {
   }
 
  private:
+  // How long before the running step's expected end the next one is planned. Steps of one shape vary by a percent or
+  // so.
+  BLINK_FN uint64_t margin(uint64_t expected) const {
+    const bool prompts = s_.n_waiting || steps_.last_kind() != BLINK_STEP_DECODE;
+    return c_.arm_margin_ns + expected / 64 + s_.plan_ns[prompts];
+  }
+
   // This loop stood still: its process was stopped, or its machine suspended. Or its clock was set back. What others
   // are given time for begins anew, because they may have stood still with it, and because what they did meanwhile is
   // only seen now (S10).

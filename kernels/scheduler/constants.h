@@ -18,7 +18,7 @@
 #define BLINK_BACKLOG_STEPS 32
 #define BLINK_VERY_LONG_STEPS 8 /* a prompt that so many of the largest mixed steps do not bring in is very long */
 /* Eighths of what a decode step takes (S15): a step while a very long prompt comes in, on average, at most and at
- * least; and a step with a part of such a prompt. */
+ * least; and, before it is rounded up, a step with a part of such a prompt. */
 #define BLINK_SLOWEST_PACE 21
 #define BLINK_FASTEST_PACE 9
 #define BLINK_LONG_STEP 28

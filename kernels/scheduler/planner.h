@@ -62,7 +62,10 @@ class Planner : private Sequences {
     if (s_.n_active == 0 && s_.n_waiting == 0) return false;
     if (steps_.verifies()) return false;  // how far its sequences get is not known
     uint32_t counts = count_batch();
-    if ((counts & 0xffff) == 0 && s_.n_waiting == 0 && clock_.waits_for_company()) return false;
+    if ((counts & 0xffff) == 0 && s_.n_waiting == 0 && clock_.waits_for_company()) {
+      if (p_.thread() == 0) s_.last_done_ns = 0;  // the gap is not the scheduler's doing
+      return false;
+    }
     if (steps_.in_flight() && counts >> 16 && drafts_.await_tokens()) return false;
     if (room_beside(counts) == 0 && s_.n_waiting && preemption_.give_place()) counts = count_batch();
     const uint32_t n_prefilling = counts & 0xffff, n_decoding = counts >> 16;
@@ -73,17 +76,18 @@ class Planner : private Sequences {
     const uint32_t room = room_beside(counts);
     const bool may_rest = n_decoding && s_.rests;
     if (n_decoding == 0 && p_.thread() == 0) s_.rests = 0;  // nobody waits for the others' sake
-    const uint32_t n_resting = may_rest ? count_very_long() : 0;
-    const uint32_t n_prompts = n_prefilling - n_resting + Min()(room, s_.n_waiting);
+    const uint32_t n_very_long = n_decoding && n_prefilling ? count_very_long() : 0;
+    const uint32_t n_others = n_prefilling - n_very_long + Min()(room, s_.n_waiting);
+    const uint32_t n_prompts = may_rest ? n_others : n_others + n_very_long;
     const bool has_drafts = n_decoding && drafts_.choose(n_decoding, n_prompts != 0);
     if (c_.max_drafts && n_decoding && p_.thread() == 0) c_.trace[id % BLINK_TRACE_STEPS].chosen_ns = p_.now();
     const Decoding decoders = n_decoding ? plan_decode(id, has_drafts) : Decoding{0, 0};
     const uint32_t n_decode = decoders.tokens;
     StepLoad load = {n_decode, n_decode, n_decode};
     const bool rest = may_rest && n_decode;
-    if (n_prompts || (n_resting && !rest)) {
+    if (n_others || (n_very_long && !rest)) {
       const uint32_t limit = n_decode ? mixed_limit(n_decode, n_decoding + n_prompts) : c_.max_prefill_tokens;
-      load = plan_prompts(id, n_decode, limit, room, rest);
+      load = plan_prompts(id, n_decode, limit, room, {rest, n_very_long, n_others});
     }
     if (rest && p_.thread() == 0) --s_.rests;
     if (load.batch_slots == 0) {
@@ -97,6 +101,13 @@ class Planner : private Sequences {
   }
 
  private:
+  // Of a step beside sequences that decode: whether very long prompts rest in it, how many of them are under way, and
+  // how many other prompts are, or wait with room for them (S15).
+  struct Longest {
+    bool rest;
+    uint32_t n, others;
+  };
+
   // Requests that may join a batch of so many as `count_batch` says.
   BLINK_FN uint32_t room_beside(uint32_t counts) const { return c_.max_batch - (counts & 0xffff) - (counts >> 16); }
 
@@ -214,7 +225,9 @@ class Planner : private Sequences {
   // Such a step has costs that do not depend on how many of the prompt's tokens it has: it reads all keys before them.
   // So it has many, and others without any follow until the sequences that decode have, on average, the pace that they
   // should. Only where the target leaves room for some prompt tokens in every step, no step takes longer than that.
-  BLINK_FN LongStep long_step(uint32_t n_decode) const {
+  // Before a decode step has run, it is not known what they take: the part has what prompts have of a step, `limit`.
+  BLINK_FN LongStep long_step(uint32_t n_decode, uint32_t limit) const {
+    if (times_.decode_ns() == 0) return {limit, 1};
     const uint64_t eighth = times_.decode_ns() / 8, decode = 8 * eighth, target = c_.target_itl_ns;
     const bool bound = target && within_target() >= least_tokens(n_decode);
     const uint64_t slowest = BLINK_SLOWEST_PACE * eighth;
@@ -253,9 +266,10 @@ class Planner : private Sequences {
   // Packs chunks of prompts behind the sequences that decode until the step has `limit` tokens; admits waiting requests
   // to fill it, at most `room`. Clients take turns here too (S2): each one's oldest prompt comes before any one's
   // second, and so does the admission of a client that has none under way. A very long one has the part that is its
-  // own, whatever `limit` says, or does `rest`.
-  BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room, bool rest) {
+  // own, whatever `limit` says, or rests; and it rests behind that part at least once if there are others.
+  BLINK_FN StepLoad plan_prompts(uint64_t id, uint32_t n_decode, uint32_t limit, uint32_t room, Longest longest) {
     StepLoad load = {n_decode, n_decode, n_decode};
+    uint32_t parts = 0;                        // work of very long prompts
     room = Min()(room, c_.max_prefill_slots);  // those that await pages take no tokens, and a turn has to end (S10)
     uint32_t slots = n_decode + c_.max_prefill_slots;
     uint32_t promised = n_decode;  // pages that are not for the next prompt: each sequence that decodes may need one
@@ -274,12 +288,12 @@ class Planner : private Sequences {
       const uint32_t i = next.sequence;
       blink_sequence& sequence = c_.sequences[i];
       turns_.consider(i);
-      if (!prefix_.awaiting(i) && !(rest && is_very_long(sequence))) {
-        const bool in_parts = n_decode && times_.decode_ns() && is_very_long(sequence);
-        const LongStep own = in_parts ? long_step(n_decode) : LongStep{limit, 0};
+      const bool in_parts = n_decode && is_very_long(sequence);
+      if (!prefix_.awaiting(i) && !(longest.rest && in_parts)) {
+        const LongStep own = in_parts ? long_step(n_decode, limit) : LongStep{limit, 0};
         const uint32_t there = pool_.available() - Min()(pool_.available(), promised);
         const uint64_t pages_hold = uint64_t(sequence.n_pages + there) * t_.page_size - sequence.fed;
-        const bool more = !in_parts && (next.others || (room && s_.n_waiting));
+        const bool more = !in_parts && (next.others > (longest.rest ? longest.n : 0) || (room && s_.n_waiting));
         const bool full = load.tokens >= own.tokens || load.work >= own.tokens;
         uint32_t n = full ? 0 : Min()(pages_hold, uint64_t(chunk(sequence, load, n_decode, own.tokens, more)));
         if (sequence.scored) n = Min()(n, scored_room(load, n_decode, more));
@@ -287,7 +301,11 @@ class Planner : private Sequences {
           const uint64_t keys = n_decode && c_.attention_keys ? uint64_t(n) * sequence.fed / c_.attention_keys : 0;
           const uint32_t work = Min()(n + keys, uint64_t(own.tokens - load.work));
           feed(id, i, n, load.batch_slots, load.tokens);
-          if (in_parts && p_.thread() == 0) s_.rests = (own.rests * work + own.tokens - 1) / own.tokens;
+          if (in_parts) {
+            parts += work;
+            const uint32_t rests = (own.rests * parts + own.tokens / 2) / own.tokens;
+            if (p_.thread() == 0) s_.rests = Max()(rests, uint32_t(longest.others != 0));
+          }
           load = {load.tokens + n, load.batch_slots + (sequence.scored ? n : 1), load.work + work};
           if (load.batch_slots > slots) {  // a mixed step, whatever decodes
             slots = c_.max_batch + c_.max_prefill_slots;
@@ -310,8 +328,9 @@ class Planner : private Sequences {
     return Max()(narrow, others ? wide - wide / 4 : wide);
   }
 
-  // How many tokens a prompt gets of a step, at most. One that is not done with seven eighths of what is left leaves
-  // the rest to the `others`, so that a short one need not wait for the long ones before it. Beside sequences that
+  // How many tokens a prompt gets of a step, at most. The first of a step, if it is not done with seven eighths
+  // of it, leaves the rest to the `others`, and each behind it half of what is left, so that a short one need not wait
+  // for the long ones before it. Beside sequences that
   // decode, whose next token waits for this step, tokens that see many keys count for more (S15).
   BLINK_FN uint32_t chunk(const blink_sequence& sequence, StepLoad load, uint32_t n_decode, uint32_t limit,
                           bool others) const {
@@ -320,7 +339,7 @@ class Planner : private Sequences {
     if (n_decode && c_.attention_keys)
       work = Max()(work * c_.attention_keys / (c_.attention_keys + sequence.fed + Min()(left, room)), uint64_t(1));
     const uint32_t most = Min()(uint64_t(room), work);
-    if (others) return Min()(left, most - most / 8);
+    if (others) return Min()(left, most - most / (load.tokens == n_decode ? 8 : 2));
     return left <= most || n_decode == 0 ? Min()(left, most) : without_padding(load.tokens, most);
   }
 

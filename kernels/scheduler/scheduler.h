@@ -86,7 +86,7 @@ class Scheduler {
       // With the window used up and the next step planned, a relaunch is next, which a scan delays: it crosses PCIe.
       // But the step before may be a long one, and clients wait for the heartbeat and for their cancels (S10).
       const bool relaunching = steps_.planned() && steps_.window_is_used_up() && intake_.has_scanned_lately();
-      const bool in_haste = awaits && c_.state->n_active && clock_.plan_is_due();
+      const bool in_haste = awaits && c_.state->n_active && clock_.plan_is_due() && !clock_.waits_for_company();
       if (!in_haste || conclude_.is_urgent() || life_.finished()) conclude_.conclude();
       const bool settled = relaunching || in_haste || !intake_.observe();
       if (life_.finished()) return life_.stop();

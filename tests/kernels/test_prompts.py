@@ -31,6 +31,12 @@ def test_a_short_prompt_behind_long_ones_waits_for_four_steps(play: Play, tokens
     play("short_behind_long", tokens)
 
 
+@pytest.mark.parametrize("microseconds", [0, 1500, 900])
+def test_short_prompts_do_not_wait_for_a_very_long_one(play: Play, microseconds: int) -> None:
+    """S15: without a target, with one that parts of it hold, and with one that even decode steps do not."""
+    play("short_behind_very_long", microseconds)
+
+
 @pytest.mark.parametrize(
     "script",
     [

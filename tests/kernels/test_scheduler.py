@@ -248,6 +248,20 @@ def test_whoever_was_staged_early_keeps_nobody_out(run_simulation: Callable[...,
     run_simulation(1006, sizes, 1500)
 
 
+@pytest.mark.parametrize("pages", [told(0), kept(40, 4)], ids=["on the device", "in host memory, too"])
+@pytest.mark.parametrize("max_drafts", [0, 3])
+def test_steps_wait_for_company(
+    run_simulation: Callable[..., Coverage], pages: dict[str, int], max_drafts: int
+) -> None:
+    """S25: with drafts, too, and behind copies; everything that was asked ends with the right answer."""
+    for seed in range(5):
+        sizes = Sizes(
+            16, 1, 24, 160, 4, 700, 64, 4, ARM_NEVER, mixed_share=16, prefix_cache=1, stage_words=16,
+            max_drafts=max_drafts, verify_rows=40, min_itl_ns=1_000_000, **pages,
+        )  # fmt: skip
+        run_simulation(seed, sizes, 3000)
+
+
 def test_a_part_of_a_very_long_prompt_has_no_more_than_any_prompt(
     run_simulation: Callable[..., Coverage],
 ) -> None:

@@ -25,7 +25,7 @@ void submit_of(ScriptedSimulation& w, uint32_t slot, uint32_t client, const std:
   w.request(slot, 1, BLINK_COMMAND_SUBMIT);
 }
 
-// Sequences that decode, and two prompts of `argument` tokens before one of 20: it is answered within 4 steps (S15).
+// Sequences that decode, and two prompts of `argument` tokens before one of 100: it is answered within 4 steps (S15).
 void short_behind_long(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
   w.attach();
@@ -36,11 +36,32 @@ void short_behind_long(ScriptedSimulation& w) {
   w.until([&] { return w.status(4).state == BLINK_STATE_PREFILL_PROCESSING; });
   w.expect(!w.completed(3), "no long prompt was under way any more");
   const uint64_t before = w.c.state->stats.steps;
-  w.submit(5, text(5, 20), 4);
+  w.submit(5, text(5, 100), 4);
   w.expect(w.until([&] { return w.status(5).count > 0; }), "a prompt waits for ever");
   const uint64_t steps = w.c.state->stats.steps - before;
   w.expect(steps <= 4, "S15: a short prompt waited for " + std::to_string(steps) + " steps");
   finish(w, 3, 4);
+}
+
+// A very long prompt of one client, with a target of `argument` microseconds (0: none) into which its parts fit:
+// another client's prompt of 500 tokens, and one behind it, are in the steps between these parts (S15).
+void short_behind_very_long(ScriptedSimulation& w) {
+  w.step_ns = 1'000'000;
+  w.c.target_itl_ns = uint64_t(w.argument) * 1000;
+  w.attach();
+  for (uint32_t slot = 0; slot < 3; ++slot) w.submit(slot, text(slot, 20), 900);
+  w.until([&] { return w.status(2).count > 0; });
+  submit_of(w, 3, 1, text(3, 120'000), 4);
+  w.until([&] { return w.status(3).state == BLINK_STATE_PREFILL_PROCESSING; });
+  w.pass(20'000'000);
+  const uint64_t before = w.c.state->stats.steps;
+  submit_of(w, 4, 2, text(4, 500), 4);
+  submit_of(w, 5, 2, text(5, 500), 4);
+  w.expect(w.until([&] { return w.status(4).count > 0 && w.status(5).count > 0; }), "a prompt waits for ever");
+  const uint64_t steps = w.c.state->stats.steps - before;
+  w.expect(steps <= 8, "S15: short prompts waited for " + std::to_string(steps) + " steps");
+  w.expect(w.status(3).count == 0, "the very long prompt was in before");
+  finish(w, 3, 3);
 }
 
 // Beside sequences that decode, the keys that a step's prompt tokens see are bounded too (S15).
@@ -144,6 +165,7 @@ void only_the_oldest_holds_pages(ScriptedSimulation& w) {
 
 constexpr Script kScripts[] = {
     {"short_behind_long", short_behind_long, kLongest},
+    {"short_behind_very_long", short_behind_very_long, kLongest},
     {"bounded_work", bounded_work, kLong},
     {"many_at_once", many_at_once, kMany},
     {"waits_for_a_place", waits_for_a_place, kLongest},

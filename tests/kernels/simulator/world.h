@@ -68,6 +68,9 @@ class Simulator {
       fail("a step is not of its kind");
     if ((!copies && head.n_tokens - head.n_decode > c.max_prefill_tokens) || (wide && !scores(set)))
       fail("a step has more of prompts than it may");
+    if (decodes && !prefills && waits_for_company() && clock + kTurnNs < began_ + c.min_itl_ns)
+      fail("S25: a step did not wait for company");
+    began_ = clock, copied_ = copies;
     with_rows += head.n_decode > 0;
     with_prompts += n_prompts > 0;
     fairness.launched(c.sets[set], window);
@@ -174,6 +177,14 @@ class Simulator {
     uint64_t retire = 0;
   };
 
+  // A step without prompts, planned when nothing runs; by another execution, it may have been planned beside some.
+  bool waits_for_company() const {
+    if (c.arm_margin_ns || c.min_itl_ns < 2 * kTurnNs || window == 0 || copied_ || c.state->n_waiting) return false;
+    return std::none_of(c.sequences, c.sequences + c.tables.n_sequences, [](const blink_sequence& sequence) {
+      return sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end;
+    });
+  }
+
   // Whether a prompt has batch slots for its tokens.
   bool scores(uint32_t set) const {
     const uint32_t* emits = c.sets[set].batch_emit;
@@ -245,6 +256,9 @@ class Simulator {
   std::string error;
   uint64_t turns_left, grace = 0;
   bool stopping = false;
+  static constexpr uint64_t kTurnNs = 200'000;  // that a turn takes less than, with a launch that is tried again
+  uint64_t began_ = 0;                          // the last step
+  bool copied_ = false;                         // by it
 };
 
 }  // namespace simulator
