@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -135,6 +136,19 @@ def test_where_the_time_of_a_request_that_waited_went(serve: Serve) -> None:
     queue, prefill, decode = (float(sums[name]) for name in ("queue", "prefill", "decode"))
     assert queue > decode / 4  # the second waited as long as the first decoded
     assert prefill < queue
+
+
+@pytest.mark.slow
+def test_steps_that_wait_for_company_change_no_answer(serve: Serve) -> None:
+    """The first token of 12 comes as soon as it can, and the others 100 ms apart at least (S25)."""
+    body = {"prompt": "Count from 1 to 150.", "temperature": 0, "max_tokens": 12, "ignore_eos": True}
+    paced, free = serve("--min-itl=100"), serve()
+    began = time.monotonic()
+    (waited,) = ask(paced.url, [body])
+    assert time.monotonic() - began >= 11 * 0.1
+    (at_once,) = ask(free.url, [body])
+    assert waited.status == 200
+    assert waited.text == at_once.text
 
 
 @pytest.mark.slow
