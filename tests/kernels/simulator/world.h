@@ -115,6 +115,7 @@ class Simulator {
     for (Frontend& f : frontends) f.act(clock);
     follower.act(clock);
     check();
+    ended_ = ended();
     if (turns_left && --turns_left == 0) {
       for (Frontend& f : frontends) f.quiet = true;
       follower.quiet = true;
@@ -177,12 +178,19 @@ class Simulator {
     uint64_t retire = 0;
   };
 
-  // A step without prompts, planned when nothing runs; by another execution, it may have been planned beside some.
+  // A step without prompts, planned when nothing runs; by another execution, it may have been planned beside some. So
+  // may one in whose plan a request that waited was ended.
   bool waits_for_company() const {
+    if (ended() != ended_) return false;
     if (c.arm_margin_ns || c.min_itl_ns < 2 * kTurnNs || window == 0 || copied_ || c.state->n_waiting) return false;
     return std::none_of(c.sequences, c.sequences + c.tables.n_sequences, [](const blink_sequence& sequence) {
       return sequence.use == BLINK_SEQUENCE_ACTIVE && sequence.fed < sequence.prefill_end;
     });
+  }
+
+  std::ptrdiff_t ended() const {
+    return std::count_if(c.requests, c.requests + c.n_slots,
+                         [](const blink_request& r) { return r.state == BLINK_STATE_DECODE_COMPLETED; });
   }
 
   // Whether a prompt has batch slots for its tokens.
@@ -259,6 +267,7 @@ class Simulator {
   static constexpr uint64_t kTurnNs = 200'000;  // that a turn takes less than, with a launch that is tried again
   uint64_t began_ = 0;                          // the last step
   bool copied_ = false;                         // by it
+  std::ptrdiff_t ended_ = 0;                    // requests, at the last look
 };
 
 }  // namespace simulator
