@@ -15,16 +15,6 @@ constexpr Sizes kMany{64, 1, 32, 1024, kPage, 4096, 1024, 16, 0};
 constexpr Sizes kLong{32, 1, 8, 16384, kPage, 4096, 1024, 4, 0};
 constexpr Sizes kLongest{32, 1, 8, 131072, kPage, 20000, 1024, 4, 0};
 
-void submit_of(ScriptedSimulation& w, uint32_t slot, uint32_t client, const std::vector<uint32_t>& prompt,
-               uint32_t max_tokens) {
-  static uint32_t ticket = 100;
-  blink_descriptor d = w.descriptor(1, max_tokens);
-  d.ticket = ++ticket;
-  d.client = client;
-  w.write(slot, d, prompt);
-  w.request(slot, 1, BLINK_COMMAND_SUBMIT);
-}
-
 // Sequences that decode, and two prompts of `argument` tokens before one of 100: it is answered within 4 steps (S15).
 void short_behind_long(ScriptedSimulation& w) {
   w.step_ns = 1'000'000;
@@ -51,12 +41,12 @@ void short_behind_very_long(ScriptedSimulation& w) {
   w.attach();
   for (uint32_t slot = 0; slot < 3; ++slot) w.submit(slot, text(slot, 20), 900);
   w.until([&] { return w.status(2).count > 0; });
-  submit_of(w, 3, 1, text(3, 120'000), 4);
+  w.submit(3, text(3, 120'000), 4, false, 1);
   w.until([&] { return w.status(3).state == BLINK_STATE_PREFILL_PROCESSING; });
   w.pass(20'000'000);
   const uint64_t before = w.c.state->stats.steps;
-  submit_of(w, 4, 2, text(4, 500), 4);
-  submit_of(w, 5, 2, text(5, 500), 4);
+  w.submit(4, text(4, 500), 4, false, 2);
+  w.submit(5, text(5, 500), 4, false, 2);
   w.expect(w.until([&] { return w.status(4).count > 0 && w.status(5).count > 0; }), "a prompt waits for ever");
   const uint64_t steps = w.c.state->stats.steps - before;
   w.expect(steps <= 8, "S15: short prompts waited for " + std::to_string(steps) + " steps");
@@ -115,8 +105,8 @@ void waits_for_a_place(ScriptedSimulation& w) {
   w.attach();
   for (uint32_t slot = 0; slot < 7; ++slot) w.submit(slot, text(slot, 20), 900);
   w.until([&] { return w.status(6).count > 0; });
-  for (uint32_t slot = 8; slot < 14; ++slot) submit_of(w, slot, slot, text(slot, 1000), 4);
-  submit_of(w, 7, 0, text(7, 60'000), 4);
+  for (uint32_t slot = 8; slot < 14; ++slot) w.submit(slot, text(slot, 1000), 4, false, slot);
+  w.submit(7, text(7, 60'000), 4);
   uint32_t most = 0;
   w.meanwhile = [&] {
     const uint32_t i = w.c.requests[7].sequence_index;

@@ -93,9 +93,11 @@ class ScriptedSimulation {
   void request(uint32_t slot, uint32_t sequence, uint32_t command, uint32_t epoch = kEpoch) {
     publish(&c.request_words[slot], blink::request_word(sequence, command, epoch));
   }
-  void submit(uint32_t slot, const std::vector<uint32_t>& prompt, uint32_t max_tokens, bool torn = false) {
+  void submit(uint32_t slot, const std::vector<uint32_t>& prompt, uint32_t max_tokens, bool torn = false,
+              uint32_t client = 0) {
     blink_descriptor d = descriptor(1, max_tokens);
     d.ticket = ++tickets_;
+    d.client = client;
     write(slot, d, prompt, torn);
     request(slot, 1, BLINK_COMMAND_SUBMIT);
   }
